@@ -1,9 +1,9 @@
 """The commit loop: prepare a plan on the head of a branch, publish it at most once, prepare it again after a lost race.
 
 Optimistic concurrency: the compare-and-swap on `__manifest` in `publish` decides alone. Around it, the writers of one
-process take turns (`commit_queue`), and processes that keep losing queue up by claims (`claims`).
+process take turns (`BranchTurn`), and processes that keep losing queue up by claims (`locks`).
 
-The commit stores the id as a property, so a client that lost a response can look it up, or simply retry.
+A commit stores its idempotency key as a property, so a client that lost a response can look it up, or simply retry.
 """
 
 from __future__ import annotations
@@ -374,7 +374,9 @@ class CommitLoop:
         resolved = self._start(lambda: self._heads.resolve(branch))
         branch_id = base.snapshot.state.branch_id if base else resolved()
         skips_probe = recent is not None and self.turn(branch_id).may_skip_probe(recent.snapshot)
-        has_claims = self._check_claims_if_due(branch_id)
+        line = self.turn(branch_id).line
+        must_look = line.contention.must_look(clock.elapsed())
+        has_claims = self._start(lambda: line.look(self._store)) if must_look else None
         if skips_probe and recent is not None:
             # The last commits were made here, so checking for claims replaces the probe; a stale head loses the race.
             base = recent
@@ -390,10 +392,6 @@ class CommitLoop:
 
     def _refresh(self, branch: str) -> ObservedHead:
         return self._heads.refresh(branch, self._heads.resolve(branch))
-
-    def _check_claims_if_due(self, branch_id: BranchId | None) -> Callable[[], bool] | None:
-        line = self.turn(branch_id).line
-        return self._start(lambda: line.look(self._store)) if line.contention.must_look(clock.elapsed()) else None
 
     def _start(self, task: Callable[[], T]) -> Callable[[], T]:
         """Start a task in the background on remote storage, run it at once on a disk; return a getter of its result."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Final
 from zlib import crc32
@@ -131,7 +131,10 @@ def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
 
 def encode(state: State) -> pa.Table:
     """Return the complete state as rows, in a fixed order."""
-    rows: list[_Row] = [_head_row(state), _schema_row(state.schema)]
+    rows: list[_Row] = [
+        _row(f"graph_head:{state.branch_id or 'main'}", "graph_head", {"head_commit_id": state.head}),
+        _row("schema", "schema", asdict(state.schema)),
+    ]
     for key in sorted(state.pins):
         rows.extend(_pin_rows(state.pins[key]))
     rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda row: row.identity))
@@ -164,15 +167,6 @@ def _row(
     metadata = orjson.dumps(members).decode() if members else None
     ids = (None, None) if identity is None else (identity.type_id, identity.incarnation_id)
     return (object_id, kind, location, metadata, None, table_key, *ids, version, branch, row_count)
-
-
-def _head_row(state: State) -> _Row:
-    return _row(f"graph_head:{state.branch_id or 'main'}", "graph_head", {"head_commit_id": state.head})
-
-
-def _schema_row(schema: AcceptedSchema) -> _Row:
-    members = {"source": schema.source, "ir": schema.ir, "ir_hash": schema.ir_hash, "shape_hash": schema.shape_hash}
-    return _row("schema", "schema", members)
 
 
 def _pin_rows(pin: Pin) -> list[_Row]:
@@ -247,47 +241,43 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
     """Return the format of a manifest; refuse one that this release cannot read, and say what to do about it."""
     raw = (schema.metadata or {}).get(STAMP_KEY)
     if raw is None and "stable_table_id" in schema.names:
-        raise GraphError(
+        raise _wrong_format(
             f"{where} has no format stamp: an interrupted init, or damaged metadata. Restore it from a backup;"
             " delete the directory only if you know that the graph was never finished",
-            code="graph.format",
-            found=None,
+            None,
         )
     text = (b"1" if raw is None else raw).decode(errors="replace")
     if not text.isdigit():
-        raise GraphError(
-            f"{where} carries the unreadable format stamp `{text}`; restore it from a backup",
-            code="graph.format",
-            found=text,
+        raise _wrong_format(f"{where} carries the unreadable format stamp `{text}`; restore it from a backup", text)
+    stamp = int(text)
+    if stamp > catalog_format.FORMAT_STAMP:
+        raise _wrong_format(
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph first",
+            stamp,
         )
-    if int(text) > catalog_format.FORMAT_STAMP:
-        raise GraphError(
-            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
-            " first",
-            code="graph.format",
-            found=int(text),
-        )
-    if catalog_format.upgrade_path(int(text), catalog_format.FORMAT_STAMP) is None:
-        raise GraphError(
+    if catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) is None:
+        raise _wrong_format(
             f"{where} has format {text}, written by an older release; this one reads format"
             f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
-            code="graph.format",
-            found=int(text),
+            stamp,
         )
-    return int(text)
+    return stamp
+
+
+def _wrong_format(message: str, stamp: int | str | None) -> GraphError:
+    return GraphError(message, code="graph.format", found=stamp)
 
 
 def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
     if stamp != catalog_format.FORMAT_STAMP:
-        raise GraphError(
+        raise _wrong_format(
             f"{where} has format {stamp}, written by an older release; this one writes format"
             f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
-            code="graph.format",
-            found=stamp,
+            stamp,
         )
 
 
@@ -296,14 +286,20 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for upgrade in catalog_format.upgrade_path(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
-            table = upgrade.rewrite(table)
+        table = _upgraded(table, check_stamp(table.schema, where))
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         encoded_links = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in encoded_links)
         state = share_values(_decode_state(table, branch_id, checksums))
     return Snapshot(branch, version, operation_id, state, links)
+
+
+def _upgraded(table: pa.Table, stamp: int) -> pa.Table:
+    """Return the rows of an older format as those of the current one."""
+    for upgrade in catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) or ():
+        table = upgrade.rewrite(table)
+    return table
 
 
 @contextmanager
@@ -326,13 +322,12 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
     if unknown := sorted(rows_by_type.keys() - KINDS):
         raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
     (head,), (schema,) = rows_by_type["graph_head"], rows_by_type["schema"]
-    names = ("source", "ir", "ir_hash", "shape_hash")
     # A fork starts as a copy of main, but only main's own branches and tags count.
     on_main = branch_id is None
     return State(
         branch_id,
         head["json"]["head_commit_id"],
-        AcceptedSchema(**{name: schema["json"][name] for name in names}),
+        AcceptedSchema(**{member.name: schema["json"][member.name] for member in fields(AcceptedSchema)}),
         _decode_pins(rows_by_type.get("table", []), rows_by_type.get("table_version", []), checksums),
         tuple(_decode_tombstone(row) for row in rows_by_type.get("table_tombstone", [])),
         tuple(decode_commit(row) for row in rows_by_type.get("graph_commit", [])),
@@ -534,9 +529,7 @@ def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Tabl
     if stamp != catalog_format.FORMAT_STAMP:
         # An upgrade from an older format may read any column.
         table = read_overwritten(store, ref, None, needed)
-        for upgrade in catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) or ():
-            table = upgrade.rewrite(table)
-        table = table.select(_COLUMNS)
+        table = _upgraded(table, stamp).select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())
     # Cleanup deletes what no catalog names, so a catalog that lost rows must stop it instead of naming too little.
     is_whole = kinds["graph_head"] == 1 and kinds["table"] == kinds["table_version"]

@@ -74,6 +74,10 @@ class RemovalPlan:
     def of_versions(self) -> tuple[ObjectInfo, ...]:
         return (*self.manifests, *self.files)
 
+    @property
+    def objects(self) -> tuple[ObjectInfo, ...]:
+        return (*self.of_versions, *self.residue)
+
 
 @dataclass(frozen=True)
 class Planner:

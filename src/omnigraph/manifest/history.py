@@ -184,7 +184,10 @@ class CommitSource:
             if self._log is not None and not is_complete:
                 self._add(read_versions(self._log, branch_id, after, high))
             on_branch = [commit for commit in self._commits.values() if commit.branch == branch_id]
-            commits = sorted((commit for commit in on_branch if after < commit.manifest_version <= high), key=_version)
+            commits = sorted(
+                (commit for commit in on_branch if after < commit.manifest_version <= high),
+                key=lambda commit: commit.manifest_version,
+            )
             if len(commits) >= count or high == until:
                 return commits[:count]
             low, step = high, 2 * step
@@ -344,10 +347,6 @@ def unknown_commit(commit_id: CommitId) -> GraphError:
         code="commit.not_found",
         commit_id=commit_id,
     )
-
-
-def _version(commit: Commit) -> int:
-    return commit.manifest_version
 
 
 def _age(commit: Commit) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from copy import copy
 from functools import partial
 from itertools import dropwhile
 
+import pyarrow as pa
 from ulid import ULID
 
 from omnigraph.errors import BranchNotFound, GraphError, StorageError, StorageKind
@@ -275,13 +276,17 @@ def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> boo
     begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
     older = [commit.manifest_version for commit in snapshot.state.commits if commit.created_at_us < begun_us]
     first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
-    for version in range(snapshot.version, first, -1):
+    schemas = schemas_back_from(kernel.store, snapshot.ref, first)
+    return any(encoding.operation_of(schema) == operation_id for schema in schemas)
+
+
+def schemas_back_from(store: Store, catalog: DatasetRef, first: int = 0) -> Iterator[pa.Schema]:
+    """Yield the schema of a catalog version and of those before it, to the one after `first` or the oldest kept."""
+    for version in range(catalog.version, first, -1):
         try:
-            manifest = kernel.store.open(snapshot.ref.at(version))
+            manifest = store.open(catalog.at(version))
         except StorageError as error:
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
-            return False
-        if encoding.operation_of(manifest.schema) == operation_id:
-            return True
-    return False
+            return
+        yield manifest.schema

@@ -40,7 +40,6 @@ from omnigraph.store.objects.control_objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
 
 FOLDER = "__claims"
-# A claimant's attempt may take longer than its last one did.
 _HOLD_FACTOR = 3
 
 
@@ -50,10 +49,6 @@ class Claim:
 
     written_us: int
     name: str
-
-    @property
-    def hold_seconds(self) -> float:
-        return int(self.name.rpartition("-")[2]) / 1_000
 
 
 def claim_name(hold_seconds: float) -> str:
@@ -65,6 +60,11 @@ def claim_name(hold_seconds: float) -> str:
     bounded = min(max(hold_seconds, CLAIM_HOLD_SECONDS_MIN), CLAIM_SECONDS_MAX)
     # Storage may date objects to the second only. Chance decides ties: the writer's own clock would favour slow clocks.
     return f"{new_ulid()[::-1]}-{round(bounded * 1_000)}"
+
+
+def hold_seconds(name: str) -> float:
+    """Return how long a claim may stay first, by its name."""
+    return int(name.rpartition("-")[2]) / 1_000
 
 
 @dataclass
@@ -115,6 +115,7 @@ class Contention:
 
     def hold_seconds(self, attempt_seconds: float) -> float:
         """Return how long a claim asks others to wait: the duration of the latest attempts, with a margin."""
+        # A claimant's attempt may take longer than its last one did.
         return _HOLD_FACTOR * max(attempt_seconds, self._attempt_seconds)
 
 
@@ -157,7 +158,7 @@ class ClaimQueue:
     def _held_too_long(self, first: Claim, now: float) -> bool:
         if first.name != self._first:
             self._first, self._first_since = first.name, now
-        return now - self._first_since > first.hold_seconds
+        return now - self._first_since > hold_seconds(first.name)
 
 
 class ClaimLine:
@@ -216,11 +217,11 @@ class ClaimLine:
 
     def renew(self, store: Store, attempt_seconds: float) -> None:
         """After a lost race: replace a claim that has expired by a new one at the end of the queue."""
-        if self._queue is not None and self._first_at is not None:
-            hold = int(self._queue.name.rpartition("-")[2]) / 1_000
-            if clock.elapsed() - self._first_at > hold:
-                self.leave(store)
-                self.join(store, attempt_seconds)
+        if self._queue is None or self._first_at is None:
+            return
+        if clock.elapsed() - self._first_at > hold_seconds(self._queue.name):
+            self.leave(store)
+            self.join(store, attempt_seconds)
 
     def leave(self, store: Store) -> None:
         """Delete our claim, so that the next in the queue can go; in the background on remote storage."""

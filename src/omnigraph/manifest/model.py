@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import orjson
@@ -67,7 +67,7 @@ class Pin:
     row_count: int
     shape: Shape = AS_STORED
     adopted_at: int | None = None
-    # What `store.checksums` says of the file that holds the version; None for one that was written without it.
+    # What `file_proof` says of the file that holds the version; None for one that was written without it.
     checksum: str | None = None
 
     @property
@@ -162,7 +162,7 @@ class Commit:
     kind: str
     operation_id: OperationId
     properties: Mapping[str, str] = field(default_factory=dict)
-    # The checksums of the files that the commit brought in, as `store.checksums` packs them.
+    # The checksums of the files that the commit brought in, as `file_proof` packs them.
     checksums: str = field(default="", repr=False, compare=False)
     # The names that the branch of the commit had, recorded in the commit log when the branch is deleted.
     branch_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
@@ -361,35 +361,26 @@ class Snapshot:
 
 V = TypeVar("V", AcceptedSchema, Commit, Pin)
 
-
-class _Shared(Generic[V]):
-    """Values that are in use somewhere, by a key; equal values of one key are one object. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._values: WeakValueDictionary[Hashable, V] = WeakValueDictionary()
-
-    def share(self, key: Hashable, value: V) -> V:
-        shared = self._values.get(key)
-        if shared == value:
-            return shared
-        self._values[key] = value
-        return value
-
-
-_commits = _Shared[Commit]()
-_pins = _Shared[Pin]()
-_schemas = _Shared[AcceptedSchema]()
+# Values that are in use somewhere; equal values of one key are one object. Threads share it.
+_shared: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 
 def share_values(state: State) -> State:
     """Return an equal state that shares the parts of other states (interning)."""
     return replace(
         state,
-        schema=_schemas.share(state.schema.ir_hash, state.schema),
-        pins={key: _pins.share((pin.path, pin.fork, pin.version), pin) for key, pin in state.pins.items()},
+        schema=_share(state.schema, state.schema.ir_hash),
+        pins={key: _share(pin, pin.path, pin.fork, pin.version) for key, pin in state.pins.items()},
         # Neither checksums nor names count when commits are compared, so they are part of the key.
         commits=tuple(
-            _commits.share((commit.commit_id, commit.checksums, commit.branch_names), commit)
-            for commit in state.commits
+            _share(commit, commit.commit_id, commit.checksums, commit.branch_names) for commit in state.commits
         ),
     )
+
+
+def _share(value: V, *key: Hashable) -> V:
+    shared: V | None = _shared.get((type(value), *key))
+    if shared == value:
+        return shared
+    _shared[type(value), *key] = value
+    return value

@@ -134,8 +134,7 @@ def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> 
     if not report.unreadable:
         age = Age.of(kernel, Claims.of(intents), older_than_seconds)
         plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
-        removed |= {info.path: info for plan in plans for info in (*plan.of_versions, *plan.residue)}
-        removed |= {info.path: info for info in strays}
+        removed |= {info.path: info for info in (*strays, *(info for plan in plans for info in plan.objects))}
     report.add(removed.values())
     return report
 
@@ -300,7 +299,7 @@ def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims)
     # Its files need no minimum age: their owner is known to be dead.
     snapshots, of_intent = kernel.live_snapshots(), Age(Claims(claims.paths), NEVER_US)
     plans, strays = plan_residue(kernel, snapshots, of_intent, {dataset_of(path) for path in intent.paths})
-    orphans = [*strays, *(info for plan in plans for info in (*plan.of_versions, *plan.residue))]
+    orphans = [*strays, *(info for plan in plans for info in plan.objects)]
     return [info for info in orphans if info.path.startswith(intent.paths)]
 
 
@@ -359,26 +358,23 @@ def waiting_manifests(kernel: Kernel, snapshots: Iterable[Snapshot], listing: Li
 
 def _every_version(listing: Listing, path: str, snapshots: list[Snapshot], adopted: Collection[str]) -> KeptVersions:
     """Return all versions of a dataset and of its forks that live branches use."""
-    live = {snapshot.state.branch_id for snapshot in snapshots}
     if path == MANIFEST_PATH:
-        forks: set[str | None] = set(live)
+        forks: set[str | None] = {snapshot.state.branch_id for snapshot in snapshots}
     else:
-        forks = _live_forks(listing, path, snapshots) | {None}
-        forks |= listing.forks(path).intersection(adopted)
+        forks = _live_forks(listing, path, snapshots) | {None} | listing.forks(path).intersection(adopted)
     return {fork: list(listing.versions.get((path, fork), ())) for fork in forks}
 
 
 def _live_forks(listing: Listing, path: str, snapshots: list[Snapshot]) -> set[str | None]:
     """Return the forks of a dataset that a live branch reads, or has ever published to."""
-    pinned = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
+    forks = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
     live = {snapshot.state.branch_id for snapshot in snapshots}
-    published: set[str | None] = set()
     for fork in listing.forks(path):
         # The version that a fork starts at was not published to it.
         versions = listing.versions.get((path, fork), {}).keys()
         if fork is not None and fork_owner(fork) in live and versions - {_base_version(fork)}:
-            published.add(fork)
-    return pinned | published
+            forks.add(fork)
+    return forks
 
 
 def _base_version(fork: str) -> int:

@@ -1,7 +1,7 @@
 """In-place upgrade of a graph to the current catalog format; keeps its history.
 
 One publish of main is the commit point; until then, older releases keep working. Earlier versions stay as they are, and
-are read through the steps of `formats`.
+are read through the upgrades of `catalog_format`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import orjson
 
-from omnigraph.errors import BranchNotFound, StorageError, StorageKind
+from omnigraph.errors import BranchNotFound
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import catalog_format, encoding, recovery
 from omnigraph.manifest.heads import recover_names
-from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.kernel import Kernel, schemas_back_from
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import AuditRow, Outcome
@@ -114,19 +114,12 @@ def _record_published(kernel: Kernel, operations: Mapping[str, OperationId], act
 
 def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId) -> bool:
     """Look for an operation among the newest versions of a branch: not before the first in the new format."""
-    ref = snapshot.ref
-    while True:
-        try:
-            schema = kernel.store.open(ref).schema
-        except StorageError as error:
-            if error.storage_kind is not StorageKind.NOT_FOUND:
-                raise
+    for schema in schemas_back_from(kernel.store, snapshot.ref):
+        if encoding.check_stamp(schema, str(snapshot.ref)) != catalog_format.FORMAT_STAMP:
             return False
-        if encoding.check_stamp(schema, str(ref)) != catalog_format.FORMAT_STAMP:
-            return False
-        if (schema.metadata or {})[encoding.OPERATION_KEY].decode() == operation_id:
+        if encoding.operation_of(schema) == operation_id:
             return True
-        ref = ref.at(ref.version - 1)
+    return False
 
 
 def _format_of(kernel: Kernel, snapshot: Snapshot) -> int:

@@ -39,6 +39,9 @@ RANGES: Final = {
     Scalar.DATE: DATE_RANGE,
     Scalar.DATETIME: DATETIME_RANGE,
 }
+# Dates and times, and the integers that they are stored as.
+INSTANTS: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
+_NUMBERED: Final = {Scalar.DATE: pa.int32(), Scalar.DATETIME: pa.int64()}
 BLOB_PREFIX: Final = "base64:"
 _EPOCH: Final = dt.date(1970, 1, 1)
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -93,7 +96,7 @@ def _scalar(value: object, type_: PropertyType) -> Any:
         return _float(value, scalar)
     if scalar is Scalar.BLOB and isinstance(value, str | bytes):
         return _blob(value)
-    if scalar in (Scalar.DATE, Scalar.DATETIME) and not isinstance(value, bool):
+    if scalar in INSTANTS and not isinstance(value, bool):
         stored = _timestamp(value, scalar)
         if stored is not None:
             return stored
@@ -240,7 +243,10 @@ def _plain(values: Sequence[object], type_: PropertyType) -> Column | None:
 def _floats(values: Sequence[object], type_: PropertyType) -> Column | None:
     if not set(map(type, values)) <= {int, float, _NULL}:
         return None
-    wide = pa.array(values, pa.float64())
+    return _finite(pa.array(values, pa.float64()), type_)
+
+
+def _finite(wide: Column, type_: PropertyType) -> Column | None:
     column = wide.cast(arrow_type(type_), safe=False)
     return column if is_finite(column) else None
 
@@ -255,12 +261,15 @@ def is_finite(numbers: Column) -> bool:
 def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:
     kinds = set(map(type, values)) - {_NULL}
     if kinds <= {str}:
-        texts = pa.array(values, pa.string())
-        return (date_column if type_.scalar is Scalar.DATE else datetime_column)(texts)
-    if kinds <= {int}:
-        numbers = pa.array(values, pa.int32() if type_.scalar is Scalar.DATE else pa.int64())
-        return numbers.view(arrow_type(type_)) if are_in_calendar(numbers) else None
-    return None
+        return _instants(pa.array(values, pa.string()), type_)
+    return _instants(pa.array(values, _NUMBERED[type_.scalar]), type_) if kinds <= {int} else None
+
+
+def _instants(column: Column, type_: PropertyType) -> Column | None:
+    """Convert strings or stored integers to a column of Date or DateTime."""
+    if pa.types.is_string(column.type):
+        return (date_column if type_.scalar is Scalar.DATE else datetime_column)(column)
+    return column.view(arrow_type(type_)) if are_in_calendar(column) else None
 
 
 def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
@@ -351,16 +360,13 @@ def _fit_or_report(row: int, value: object, type_: PropertyType, faults: list[Fa
 
 def from_fitted(values: Sequence[Any], type_: PropertyType) -> Column:
     """Return a column of values that `fit` returned."""
-    if type_.is_list or type_.scalar not in (Scalar.DATE, Scalar.DATETIME):
+    if type_.is_list or type_.scalar not in INSTANTS:
         return pa.array(values, arrow_type(type_))
-    stored = pa.int32() if type_.scalar is Scalar.DATE else pa.int64()
-    return pa.array(values, stored).view(arrow_type(type_))
+    return pa.array(values, _NUMBERED[type_.scalar]).view(arrow_type(type_))
 
 
 # Input holds dates as strings or as the stored integers; a column holds one kind.
 DateInput: TypeAlias = Literal["string", "number"]
-INSTANTS: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
-_NUMBERED: Final = {Scalar.DATE: pa.int32(), Scalar.DATETIME: pa.int64()}
 _NEGATIVE_ZERO: Final = np.array([-0.0]).view(np.int64)[0]
 
 
@@ -389,12 +395,9 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
         items = stored_column(column.values, PropertyType(type_.scalar))
         return None if items is None else list_column(column.offsets, items, column.is_null())
     if type_.scalar in FLOATS:
-        numbers = column.cast(arrow_type(type_), safe=False)
-        return numbers if is_finite(numbers) else None
+        return _finite(column, type_)
     if type_.scalar in INSTANTS:
-        if not pa.types.is_string(column.type):
-            return column.view(arrow_type(type_)) if are_in_calendar(column) else None
-        return (date_column if type_.scalar is Scalar.DATE else datetime_column)(column)
+        return _instants(column, type_)
     return _convert_all(column.to_pylist(), type_) if type_.scalar is Scalar.BLOB else column
 
 

@@ -257,9 +257,10 @@ ROW_ADDRESS: Final = "_rowaddr"
 PLACE: Final = (ID, ROW_ID, ROW_ADDRESS)
 
 
-def split_addresses(addresses: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def split_addresses(addresses: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the fragment of each row address, its high 32 bits, and the offset within it, the low ones."""
-    return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    numbers = addresses.astype(np.uint64, copy=False)
+    return (numbers >> np.uint64(32)).astype(np.int64), (numbers & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 
 # Above this many values one pass over the column costs less than a filter that lists them.
