@@ -16,6 +16,7 @@ from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTO
 from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import RowIds
+from omnigraph.store.read.lookup import ROW_ID
 
 Vectors: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.intp]
@@ -92,21 +93,25 @@ _SAMPLED_PER_PARTITION: Final = 32
 _LABELLED_ROWS: Final = 32_768
 
 
+def dimension_of(dataset: Dataset, column: str) -> int:
+    """Return how many numbers the vectors of a column have."""
+    type_ = dataset.schema.field(column).type
+    assert isinstance(type_, pa.FixedSizeListType), f"`{column}` is not a vector"
+    return int(type_.list_size)
+
+
 def choose_centres(dataset: Dataset, column: str, fragments: Collection[int]) -> Vectors:
     """Return the centres for an index on some fragments; few vectors make one partition."""
-    type_ = dataset.schema.field(column).type
-    assert isinstance(type_, pa.FixedSizeListType)
+    dimension = dimension_of(dataset, column)
     rows = sum(fragment.num_rows for fragment in dataset.fragments if fragment.id in fragments)
     count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
     # With one partition any centre will do.
-    single = np.zeros((1, type_.list_size), np.float32)
+    single = np.zeros((1, dimension), np.float32)
     if count <= 1:
         return single
-    sample = _sampled(dataset, column, fragments, count * _SAMPLED_PER_PARTITION / rows, type_.list_size)
-    return _trained(sample, count) if len(sample) > count else single
-
-
-def _trained(sample: Vectors, count: int) -> Vectors:
+    sample = _sampled(dataset, column, fragments, count * _SAMPLED_PER_PARTITION / rows, dimension)
+    if len(sample) <= count:
+        return single
     with np.errstate(all="ignore"):
         centres, _ = find_nested_clusters(sample, count)
         # A centre that is nearest to no vector would make an empty partition, of which Lance warns.
@@ -157,6 +162,16 @@ class Matrix:
         present = vectors.is_valid().to_numpy(zero_copy_only=False)
         numbers = vectors.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
         return cls(rows[present].astype(np.uint64, copy=False), numbers.reshape(-1, dimension))
+
+    @classmethod
+    def take(cls, dataset: Dataset, column: str, rows: RowIds) -> Matrix:
+        """Read the vectors of some rows."""
+        vectors = dataset.take(rows.tolist(), [column]).column(column).combine_chunks()
+        return cls.of(rows, vectors, dimension_of(dataset, column))
+
+    @classmethod
+    def of_table(cls, table: pa.Table, column: str, dimension: int) -> Matrix:
+        return cls.of(table.column(ROW_ID).to_numpy(), table.column(column).combine_chunks(), dimension)
 
     def among(self, candidates: RowIds | None) -> Matrix:
         if candidates is None:

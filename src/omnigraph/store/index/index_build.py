@@ -2,8 +2,8 @@
 
 Stages only. An index is known by its column and kind, so a renamed column keeps its index.
 
-Lance indexes columns as they are stored, so the terms are written to a dataset of their own, in a temporary directory
-and with the row ids of the texts; the files of the index that is built there are those of the text.
+Lance indexes columns as they are stored, so the terms of texts are written to a dataset of their own, in a temporary
+directory and with the row ids of the texts; the files of the index that is built there are those of the text.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from numpy.typing import NDArray
 from omnigraph.limits import ANALYSED_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.index.exact_knn import choose_centres
 from omnigraph.store.index.text_analysis import ANALYSER, INDEX_OPTIONS, analyser_of, joined_terms
-from omnigraph.store.lance_schema import field_ids
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.lookup import ROW_ID
 from omnigraph.store.read.version_diff import newest_row_version
 from omnigraph.store.write.transaction import Change, changed, staging
 
-_ROW_ID: Final = "_rowid"
 _TERMS: Final = pa.schema([pa.field("terms", pa.string())])
 _READ_ROWS: Final = 8_192
 
@@ -84,8 +83,7 @@ def _term_batches(
     dataset: Dataset, column: str, fragments: Sequence[int], row_ids: list[Any]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the terms of all texts in bounded batches, and note the row ids."""
-    selected = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in set(fragments)]
-    scanner = dataset.lance.scanner(columns=[column], fragments=selected, with_row_id=True, batch_size=_READ_ROWS)
+    scanner = dataset.scanner([column], set(fragments), with_row_id=True, batch_size=_READ_ROWS)
     pending: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
         pending.append(batch)
@@ -97,7 +95,7 @@ def _term_batches(
 
 
 def _term_batch(batches: Sequence[pa.RecordBatch], column: str, row_ids: list[Any]) -> pa.RecordBatch:
-    row_ids += [batch.column(_ROW_ID) for batch in batches]
+    row_ids += [batch.column(ROW_ID) for batch in batches]
     texts = pa.concat_arrays([batch.column(column) for batch in batches])
     return pa.record_batch([joined_terms(texts)], schema=_TERMS)
 
@@ -186,8 +184,6 @@ class _Listed:
         return IndexSpec(self.column, self.kind, self.name)
 
 
-_NO_VECTORS: Final = "the column holds no vector yet"
-
 # A segment this many times as large as what is folded in stays as it is; smaller ones are merged into the new one.
 _SEGMENT_GROWTH: Final = 2
 
@@ -199,7 +195,7 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     present = {(index.column, index.kind) for index in _indexes(dataset)}
     absent = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
-        PendingIndex(spec, _NO_VECTORS)
+        PendingIndex(spec, "the column holds no vector yet")
         for spec in absent
         if spec.kind is IndexKind.VECTOR and dataset.count(f"`{spec.column}` IS NOT NULL") == 0
     ]
@@ -212,21 +208,40 @@ def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
 
     See `missing` and `misleading`.
     """
-    false = {spec.name for spec in misleading(dataset)}
-    folds = _folds(dataset, frozenset(), false) if false else Renewal(())
-    plan = Renewal((*folds.segments, *_missing_segments(dataset, specs)), folds.superseded)
+    plan = renewal(dataset, specs, only={spec.name for spec in misleading(dataset)})
     return renewed(dataset, plan, [build_segment(dataset, segment) for segment in plan.segments])
 
 
-def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
-    """Return the segments for missing indexes and for fragments that indexes do not cover yet.
+def renewal(
+    dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = (), only: Collection[str] | None = None
+) -> Renewal:
+    """Return the segments for missing indexes and for fragments that existing ones, or `only` some, do not cover yet.
 
     Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
     is built again if its coverage is false, if another analyser built it, if most of its fragments are gone, or if it
     covers a `shrunk` fragment: one that was rewritten without its deleted rows, which it would answer for ever.
     """
-    folds = _folds(dataset, frozenset(shrunk))
-    return Renewal((*folds.segments, *_missing_segments(dataset, specs)), folds.superseded)
+    rows = _live(dataset)
+    honest = _Honesty(dataset)
+    segments: list[Segment] = []
+    superseded: list[Index] = []
+    for index in _indexes(dataset):
+        if only is not None and index.name not in only:
+            continue
+        spoilt = [
+            segment
+            for segment in index.segments
+            if index.is_outdated
+            or _is_spoilt(segment, index.kind, rows, honest.coverage(segment), frozenset(shrunk))
+            or _is_undivided(dataset, segment, index.kind, rows)
+        ]
+        kept = [segment for segment in index.segments if segment not in spoilt]
+        fragments, replaced = _fold_plan(kept, rows)
+        if fragments:
+            segments.append(Segment(index.spec, tuple(sorted(fragments))))
+            superseded += [*spoilt, *replaced]
+    ready, _ = missing(dataset, specs)
+    return Renewal((*segments, *(Segment(spec, tuple(rows)) for spec in ready)), tuple(superseded))
 
 
 def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Built]) -> Change | None:
@@ -250,8 +265,8 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
     ]
     if not segments:
         return None
-    renewed = LanceOperation.CreateIndex(segments, list(operation.removed_indices))
-    return replace(change, transaction=Transaction(version, renewed), row_count=onto.count())
+    later = LanceOperation.CreateIndex(segments, list(operation.removed_indices))
+    return replace(change, transaction=Transaction(version, later), row_count=onto.count())
 
 
 def segment_ids(dataset: Dataset) -> frozenset[str]:
@@ -262,12 +277,6 @@ def segment_ids(dataset: Dataset) -> frozenset[str]:
 def last_covered(dataset: Dataset) -> int:
     """Return the highest id of a fragment that any segment has ever covered, or -1."""
     return max(claimed_fragments(dataset), default=-1)
-
-
-def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
-    ready, _ = missing(dataset, specs)
-    fragments = tuple(_live(dataset))
-    return tuple(Segment(spec, fragments) for spec in ready)
 
 
 def coverage(dataset: Dataset) -> dict[str, Coverage]:
@@ -355,29 +364,6 @@ def misleading(dataset: Dataset) -> list[IndexSpec]:
     return [index.spec for index in _indexes(dataset) if index.name in false]
 
 
-def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
-    rows = _live(dataset)
-    honest = _Honesty(dataset)
-    segments_to_build: list[Segment] = []
-    superseded: list[Index] = []
-    for index in _indexes(dataset):
-        if names is not None and index.name not in names:
-            continue
-        spoilt = [
-            segment
-            for segment in index.segments
-            if index.is_outdated
-            or _is_spoilt(segment, index.kind, rows, honest.coverage(segment), shrunk)
-            or _is_undivided(dataset, segment, index.kind, rows)
-        ]
-        kept = [segment for segment in index.segments if segment not in spoilt]
-        fragments, replaced = _fold_plan(kept, rows)
-        if fragments:
-            segments_to_build.append(Segment(index.spec, tuple(sorted(fragments))))
-            superseded += [*spoilt, *replaced]
-    return Renewal(tuple(segments_to_build), tuple(superseded))
-
-
 def _is_spoilt(
     segment: Index, kind: IndexKind, rows: Mapping[int, int], covered: frozenset[int], shrunk: frozenset[int]
 ) -> bool:
@@ -440,13 +426,10 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
     if len(segments) == 1:
         return segments[0]
     with lance_errors(f"merging segments of {dataset.ref}"):
-        return _without_staging(dataset, copy(dataset.lance).merge_existing_index_segments(list(segments)))
-
-
-def _without_staging(dataset: Dataset, segment: Built) -> Built:
-    """Remove the empty folder that Lance leaves on a disk when it has merged the parts of a text segment."""
-    dataset.store.objects.drop_empty(f"{dataset.ref.directory}/_indices/{segment.uuid}", _ANY_AGE_US)
-    return segment
+        merged = copy(dataset.lance).merge_existing_index_segments(list(segments))
+        # Lance leaves an empty folder on a disk when it has merged the parts of a text segment.
+        dataset.store.objects.drop_empty(f"{dataset.ref.directory}/_indices/{merged.uuid}", _ANY_AGE_US)
+        return merged
 
 
 def _options(segment: Segment) -> dict[str, Any]:
@@ -466,12 +449,12 @@ def with_centres(dataset: Dataset, segment: Segment) -> Segment:
 
 
 def _live(dataset: Dataset) -> dict[int, int]:
-    return {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.lance.get_fragments()}
+    return {fragment.id: fragment.num_rows for fragment in dataset.fragments}
 
 
 def _indexes(dataset: Dataset) -> list[_Listed]:
     """Return every index that this package built; other kinds are left alone."""
-    columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
+    columns = {number: name for name, number in dataset.field_ids.items()}
     kinds = {kind.value.lower(): kind for kind in IndexKind}
     indexes = []
     with lance_errors(f"listing the indexes of {dataset.ref}"):

@@ -211,7 +211,10 @@ def _composed(texts: Any) -> Any:
     """Return texts composed (NFKC), without case and without what is invisible."""
     # Lower case may be decomposed where upper case is composed, and what was invisible kept letters apart.
     texts = _normalised(pc.utf8_lower(_normalised(texts, "NFKC")), "NFKC")
-    texts = _normalised(pc.replace_substring_regex(texts, _INVISIBLE, ""), "NFKC")
+    return _with_same_letters(_normalised(pc.replace_substring_regex(texts, _INVISIBLE, ""), "NFKC"))
+
+
+def _with_same_letters(texts: Any) -> Any:
     for letters, same in _SAME_LETTERS.items():
         texts = pc.replace_substring(texts, letters, same)
     return texts
@@ -252,14 +255,12 @@ def _segmented(runs: Sequence[str]) -> tuple[Codes, list[str]]:
 
 def _folded(words: Any) -> Any:
     """Return words without accents and vowel points, and with plain Latin letters."""
-    return _where(_is_not_ascii(words), words, _fold)
+    return _where(pc.invert(pc.string_is_ascii(words)), words, _fold)
 
 
 def _fold(words: Any) -> Any:
     bare = pc.replace_substring_regex(_normalised(words, "NFKD"), _ACCENTED, r"\1")
-    bare = pc.replace_substring_regex(_normalised(bare, "NFKC"), _POINTS, "")
-    for letters, same in _SAME_LETTERS.items():
-        bare = pc.replace_substring(bare, letters, same)
+    bare = _with_same_letters(pc.replace_substring_regex(_normalised(bare, "NFKC"), _POINTS, ""))
     return _mapped(bare, ascii_folding=True)
 
 
@@ -270,17 +271,13 @@ def _stemmed(words: Any) -> Any:
 
 def _mapped(words: Any, **options: Any) -> Any:
     """Let Lance map words one by one."""
-    return _where(pc.not_equal(words, pa.scalar("")), words, lambda selected: _map_words(selected, options))
 
+    def map_all(chosen: Any) -> Any:
+        tokens = lance.tokenize(" ".join(chosen.to_pylist()), base_tokenizer="whitespace", **{**_PLAIN, **options})
+        assert len(tokens) == len(chosen), "a word without spaces is one word"
+        return pa.array([token.text for token in tokens], words.type)
 
-def _map_words(words: Any, options: Mapping[str, Any]) -> Any:
-    tokens = lance.tokenize(" ".join(words.to_pylist()), base_tokenizer="whitespace", **{**_PLAIN, **options})
-    assert len(tokens) == len(words), "a word without spaces is one word"
-    return pa.array([token.text for token in tokens], words.type)
-
-
-def _is_not_ascii(texts: Any) -> Any:
-    return pc.invert(pc.string_is_ascii(texts))
+    return _where(pc.not_equal(words, pa.scalar("")), words, map_all)
 
 
 def _where(mask: Any, texts: Any, change: Any) -> Any:

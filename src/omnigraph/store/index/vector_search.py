@@ -17,7 +17,6 @@ from threading import Lock
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from lance.dataset import Index
 from lance.file import LanceFileSession
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from omnigraph.store.index.exact_knn import (
     Matrix,
     Nearest,
     Vectors,
+    dimension_of,
     find_centres,
     label,
     merge_ranked,
@@ -73,7 +73,8 @@ class Partitions:
         with lance_errors(f"reading an index of {dataset.ref}", dataset):
             indices = dataset.lance.stats.index_stats(segment.name)["indices"]
             [statistics] = [entry for entry in indices if entry["uuid"] == segment.uuid]
-            self.dimension = _dimension(dataset, segment)
+            [column] = [name for name, number in dataset.field_ids.items() if number == segment.fields[0]]
+            self.dimension = dimension_of(dataset, column)
             self.sizes = np.array([part["size"] for part in statistics["partitions"]], np.int64)
             session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
             self._reader: Any = session.open_reader(f"_indices/{segment.uuid}/{_FILE}")
@@ -173,13 +174,6 @@ class _Balls:
         return bounds
 
 
-def _dimension(dataset: Dataset, segment: Index) -> int:
-    [name] = [name for name, number in dataset.field_ids.items() if number == segment.fields[0]]
-    type_ = dataset.schema.field(name).type
-    assert isinstance(type_, pa.FixedSizeListType)
-    return int(type_.list_size)
-
-
 # Up to this many candidates are compared one by one.
 TAKEN_CANDIDATES_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
@@ -200,9 +194,7 @@ class VectorSearch:
     def __init__(self, dataset: Dataset, column: str, cache: PartitionCache | None = None) -> None:
         self._dataset = dataset
         self._column = column
-        kind = dataset.schema.field(column).type
-        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is not a vector"
-        self.dimension = kind.list_size
+        self.dimension = dimension_of(dataset, column)
         self._live = live_rows(dataset)
         self._is_large = dataset.count() > VECTOR_UNPARTITIONED_ROWS_MAX
         segments = segments_of(dataset, column, IndexKind.VECTOR) if self._is_large else []
@@ -226,7 +218,8 @@ class VectorSearch:
             if self._searches > SEARCHES_BEFORE_CLUSTERS:
                 return self._clustered().nearest(query, limit)
         if candidates is not None and len(candidates) <= TAKEN_CANDIDATES_MAX and self._matrix is None:
-            return self._taken(candidates).nearest(query, limit)
+            live = candidates[self._live.positions(candidates) >= 0]
+            return Matrix.take(self._dataset, self._column, live).nearest(query, limit)
         if self._index.segments and limit is not None and self._matrix is None:
             nearest = self._by_index(query, candidates, limit)
             if nearest is not None:
@@ -267,8 +260,7 @@ class VectorSearch:
         with self._lock:
             if self._unindexed is None:
                 table = self._dataset.read_fragments(fragments, self._column)
-                column = table.column(self._column).combine_chunks()
-                self._unindexed = Matrix.of(table.column(ROW_ID).to_numpy(), column, self.dimension)
+                self._unindexed = Matrix.of_table(table, self._column, self.dimension)
         return self._unindexed.among(candidates).nearest(query, limit)
 
     def _clustered(self) -> Clusters:
@@ -280,17 +272,11 @@ class VectorSearch:
                 self._matrix = self._clusters.matrix
             return self._clusters
 
-    def _taken(self, rows: RowIds) -> Matrix:
-        rows = rows[self._live.positions(rows) >= 0]
-        vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
-        return Matrix.of(rows, vectors, self.dimension)
-
     def _all(self) -> Matrix:
         with self._lock:
             if self._matrix is None:
                 table = self._dataset.read([self._column], with_row_id=True)
-                rows: RowIds = table.column(ROW_ID).to_numpy()
-                self._matrix = Matrix.of(rows, table.column(self._column).combine_chunks(), self.dimension)
+                self._matrix = Matrix.of_table(table, self._column, self.dimension)
             return self._matrix
 
     def _streamed(
@@ -404,7 +390,9 @@ class IndexedVectors:
             positions, near = positions[is_live], np.sqrt(rough[is_live])
             if len(near) >= limit or is_all:
                 bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
-                nearest = self._taken(positions[near <= bound]).nearest(query, limit)
+                # Two segments may both return a row.
+                rows = self._live.ids[np.unique(positions[near <= bound])]
+                nearest = Matrix.take(self._dataset, self._column, rows).nearest(query, limit)
                 # Other rows are farther than the last result, up to the error of single precision.
                 if is_all or nearest[1][limit - 1] < last:
                     return nearest
@@ -421,9 +409,3 @@ class IndexedVectors:
         rough = table.column(_DISTANCE).to_numpy().astype(np.float64)
         order = np.argsort(rough, kind="stable")
         return self._live.positions(table.column(ROW_ID).to_numpy()[order]), rough[order]
-
-    def _taken(self, positions: Positions) -> Matrix:
-        # Two segments may both return a row.
-        rows = self._live.ids[np.unique(positions)]
-        vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
-        return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)
