@@ -49,7 +49,10 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
         _undo(store, claims)
         raise
     failpoints.hit(Point.INIT_DATASETS_CREATED, operation_id)
-    _create_manifest(store, _genesis(schema, pins, operation_id, actor), operation_id, claims)
+    commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
+    accepted = AcceptedSchema.of(schema.source.text, schema.ir)
+    state = State(None, commit.commit_id, accepted, pins, commits=(commit,))
+    _create_manifest(store, state, operation_id, claims)
     failpoints.hit(Point.INIT_MANIFEST_CREATED, operation_id)
     try:
         encoding.check_stamp(store.open_latest(MANIFEST_PATH, None).schema, f"the graph at `{store.root.uri}`")
@@ -146,11 +149,6 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[TypeKey, Pin]
 
     pins = store.in_parallel([partial(create, type_) for type_ in schema.catalog.types])
     return {pin.table_key: pin for pin in pins}
-
-
-def _genesis(schema: CompiledSchema, pins: dict[TypeKey, Pin], operation_id: OperationId, actor: str | None) -> State:
-    commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
-    return State(None, commit.commit_id, AcceptedSchema.of(schema.source.text, schema.ir), pins, (), (commit,))
 
 
 def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:

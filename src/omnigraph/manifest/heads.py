@@ -76,7 +76,7 @@ class BranchHeads:
         # Cleanup may remove old versions, and with them the version that a probe asks for. It spares heads that are
         # younger than the publish deadline, so only those can be confirmed by a probe.
         is_probed = cached is not None and now - cached.at <= PUBLISH_DEADLINE_SECONDS
-        if cached is not None and is_probed and not self._has_successor(cached.snapshot.ref):
+        if cached is not None and is_probed and not self._store.has_version(cached.snapshot.ref.successor):
             head = ObservedHead(cached.snapshot, now)
         else:
             head = self._read_newest(branch, branch_id, now)
@@ -87,9 +87,6 @@ class BranchHeads:
             return head
         # Another thread published while we probed: its head is newer than the one that was read.
         return newest.named(branch)
-
-    def _has_successor(self, ref: DatasetRef) -> bool:
-        return self._store.has_version(ref.at(ref.version + 1))
 
     def cached(self, branch_id: BranchId | None) -> ObservedHead | None:
         """Return the head as it was last observed, however long ago; no request."""

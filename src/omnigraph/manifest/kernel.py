@@ -162,7 +162,7 @@ class Kernel:
         fork = DatasetRef(pin.path, name, pin.version)
         waiting = [link.ref for link in self.links.unfinished(snapshot)]
         is_waiting = any((ref.path, ref.branch) == (fork.path, fork.branch) for ref in waiting)
-        return is_waiting or self.store.has_version(fork.at(fork.version + 1))
+        return is_waiting or self.store.has_version(fork.successor)
 
     def finish_links(self, snapshot: Snapshot) -> int:
         """Link every published version of a snapshot, for readers that open datasets by path; return the number."""
@@ -191,17 +191,19 @@ class Kernel:
 
     def all_commits(self) -> dict[CommitId, Commit]:
         """Return every commit of a live branch or the commit log: at least all that existed at the time of the call."""
-        # Commits move from branches to the log, so reading the log first would miss those that move meanwhile.
-        recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
+        recent = self._live_commits()
         return history.read(self.store) | {commit.commit_id: commit for commit in recent}
 
     def commits_starting_with(self, prefix: str) -> dict[CommitId, Commit]:
         """Return the commits of live branches and of the commit log whose ids begin with a text."""
-        # Commits move from branches to the log, so reading the log first would miss those that move meanwhile.
-        recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
+        recent = self._live_commits()
         log = history.open_log(self.store)
         older = [] if log is None else history.read_prefix(log, prefix)
         return {commit.commit_id: commit for commit in [*older, *recent] if commit.commit_id.startswith(prefix)}
+
+    def _live_commits(self) -> list[Commit]:
+        # Commits move from branches to the log, so reading the log first would miss those that move meanwhile.
+        return [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
         """Copy the commits that led to a branch, or those after the last of `after`, to the commit log."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -79,9 +79,6 @@ class Changes:
 
     def node(self, name: str) -> Delta | None:
         return self.deltas.get(TypeKey.of("node", name))
-
-    def edge(self, name: str) -> Delta | None:
-        return self.deltas.get(TypeKey.of("edge", name))
 
 
 def one_array(column: Any) -> Column:
@@ -170,10 +167,8 @@ class Findings:
 
     def raise_if_any(self) -> None:
         """Raise the first violation as an error, with all violations in its context, if there are any."""
-        if self.violations:
-            self._raise()
-
-    def _raise(self) -> NoReturn:
+        if not self.violations:
+            return
         first = self.violations[0]
         more = len(self.violations) - 1
         message = first.message if first.line is None else f"{self.unit} {first.line}: {first.message}"

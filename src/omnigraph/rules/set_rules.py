@@ -211,12 +211,9 @@ def orphans(changes: Changes, committed: Committed, findings: Findings) -> None:
             # The inverse direction: only edges at removed nodes can dangle, so those are looked up, never all edges.
             candidates = committed.matching(edge.table_key, ("id", column), {column: removed})
             removed_ids = NO_IDS if delta is None else delta.gone
-            dangling = candidates.filter(pa.array(~is_among(one_array(candidates.column("id")), removed_ids))).sort_by(
-                "id"
-            )
-            for entity, end in zip(
-                *(dangling.column(name).to_pylist()[: findings.room] for name in ("id", column)), strict=True
-            ):
+            is_left = ~is_among(one_array(candidates.column("id")), removed_ids)
+            dangling = candidates.filter(pa.array(is_left)).sort_by("id").slice(0, findings.room)
+            for entity, end in zip(dangling["id"].to_pylist(), dangling[column].to_pylist(), strict=True):
                 message = (
                     f"edge `{entity}` of `{edge.name}` would lose its {side}: `{word}` is `{end}`, which this write"
                     f" removes from `{node}`; keep the node, or write `{edge.name}` as well"
@@ -285,14 +282,11 @@ def _out_degrees(
         is_kept = ~is_among(one_array(before.column("id")), delta.gone)
         kept.append(one_array(before.column("src")).filter(pa.array(is_kept)))
     # A node that goes has no cardinality to keep; that no edge of it stays is the rule on orphans.
-    sources = without(sources, _gone_nodes(changes, delta.type.source))
+    nodes = changes.node(delta.type.source)
+    if nodes is not None:
+        sources = without(sources, without(nodes.deleted, nodes.ids))
     indices = pc.index_in(pa.concat_arrays(kept), value_set=sources).drop_null().to_numpy() if len(sources) else []
     return sources, np.bincount(np.asarray(indices, np.int64), minlength=len(sources))
-
-
-def _gone_nodes(changes: Changes, node: str) -> Ids:
-    delta = changes.node(node)
-    return NO_IDS if delta is None else without(delta.deleted, delta.ids)
 
 
 def _first_line(delta: Delta, source: str) -> int | None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
@@ -36,7 +37,7 @@ from omnigraph.store.write.file_proof import (
     not_whole,
     pack,
 )
-from omnigraph.store.write.transaction import Change, changed
+from omnigraph.store.write.transaction import Change, changed, write_files
 
 _COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
 
@@ -75,7 +76,7 @@ class Strict:
 
     @property
     def ref(self) -> DatasetRef:
-        return self.base.ref.at(self.base.version + 1)
+        return self.base.ref.successor
 
 
 class StaleBase(Exception):
@@ -149,9 +150,7 @@ class Store(DatasetCache):
                     enable_stable_row_ids=True,
                     enable_v2_manifest_paths=True,
                     storage_options=self.lance_options or None,
-                    namespace_client=registrar,  # type: ignore[arg-type]  # Lance asks only for these methods
-                    table_id=[path],
-                    namespace_client_managed_versioning=True,
+                    **registrar.options(path),
                 )
         except StorageError as error:
             # When the dataset exists, Lance fails with errors whose types do not distinguish that.
@@ -255,7 +254,7 @@ class Store(DatasetCache):
         for change in changes:
             # Lance checks for commits by others itself, except before an overwrite, which it applies unconditionally.
             is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
-            if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
+            if is_blind and self.has_version(handle.ref.successor):
                 raise StaleBase(handle.ref)
             handle, manifest, proof = self._commit_one(handle, change, properties)
             manifests.append(manifest)
@@ -278,21 +277,19 @@ class Store(DatasetCache):
                 max_retries=0,
                 commit_timeout=_COMMIT_TIMEOUT,
                 storage_options=self.lance_options or None,
-                namespace_client=registrar,  # type: ignore[arg-type]  # Lance asks only for these methods
-                table_id=[base.ref.path],
-                namespace_client_managed_versioning=True,
+                **registrar.options(base.ref.path),
             )
         except CommitConflictError as error:
             raise StaleBase(base.ref) from error
         except (OSError, RuntimeError, ValueError) as error:
             # When Lance rebases over a commit that it finds by path, the types of its errors do not distinguish that.
-            if self.has_version(base.ref.at(base.version + 1)):
+            if self.has_version(base.ref.successor):
                 raise StaleBase(base.ref) from error
             with lance_errors(f"committing {base.ref}"):
                 raise error
         self.meter.count("commit", str(base.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"commit {base.ref}")
-        ref = base.ref.at(base.version + 1)
+        ref = base.ref.successor
         manifest = registrar.manifest_of(ref)
         # Lance silently rebases over commits it finds by path; a version further on is how that shows.
         if registrar.version != ref.version:
@@ -329,18 +326,9 @@ class Store(DatasetCache):
         """Write the rows of a coming strict replacement; nothing names the file yet."""
         failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref}")
         with lance_errors(f"staging {dataset.ref}"):
-            transaction = write_fragments(
-                rows,
-                dataset.lance,
-                mode="overwrite",
-                return_transaction=True,
-                data_storage_version=self.file_format,
-                storage_options=self.lance_options or None,
-            )
-        assert isinstance(transaction, Transaction)
+            fragments = write_files(dataset, rows, "overwrite")
         self.meter.count("stage", str(dataset.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
-        fragments = list(transaction.operation.fragments)  # type: ignore[attr-defined]  # it is an Overwrite
         return StagedRows(fragments, tuple(self._prove_fragments(dataset.ref.directory, fragments)))
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
@@ -472,6 +460,10 @@ class _Registrar:
         self.size_bytes: int | None = None
         self.e_tag: str | None = None
         self._manifest_path = ""
+
+    def options(self, path: str) -> dict[str, Any]:
+        """Return the arguments that make Lance register a commit here, under a staged name."""
+        return {"namespace_client": self, "table_id": [path], "namespace_client_managed_versioning": True}
 
     def namespace_id(self) -> str:
         return "omnigraph"

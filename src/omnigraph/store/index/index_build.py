@@ -23,6 +23,7 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.bitmap import Bitmap
 from lance.dataset import Index
+from lance.file import LanceFileSession
 from lance.fragment import RowIdSequence, write_fragments
 from numpy.typing import NDArray
 
@@ -321,11 +322,12 @@ def is_outdated(dataset: Dataset, column: str) -> bool:
     return any(index.column == column and index.is_outdated for index in _indexes(dataset))
 
 
-def base_uri(dataset: Dataset, segment: Index) -> str:
-    """Return where the directory with the files of a segment lies; a fork inherits segments of what it came from."""
-    if segment.base_id is None:
-        return dataset.store.root.child(dataset.ref.directory).uri
-    return str(dataset.lance.base_paths()[segment.base_id].path)
+def open_files(dataset: Dataset, segment: Index) -> LanceFileSession:
+    """Open the directory that the files of a segment lie in; a fork inherits segments of what it came from."""
+    directory = dataset.store.root.child(dataset.ref.directory).uri
+    if segment.base_id is not None:
+        directory = str(dataset.lance.base_paths()[segment.base_id].path)
+    return LanceFileSession(directory, storage_options=dataset.store.lance_options or None)
 
 
 class _Honesty:

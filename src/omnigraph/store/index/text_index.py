@@ -15,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from lance.dataset import Index
-from lance.file import LanceFileSession
 from lance.query import MatchQuery
 
 from omnigraph.store.index import text_analysis
-from omnigraph.store.index.index_build import base_uri
+from omnigraph.store.index.index_build import open_files
 from omnigraph.store.index.text_analysis import Ints, count_terms
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds
@@ -53,7 +52,7 @@ def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
     """Read the lengths of all rows that a segment was built on; they never change."""
     folder = f"_indices/{segment.uuid}"
     with lance_errors(f"reading an index of {dataset.ref}", dataset):
-        session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
+        session = open_files(dataset, segment)
         names = sorted(name for name in session.list(folder) if name.endswith("_docs.lance"))
         parts = [session.open_reader(name, columns=[ROW_ID, _LENGTH]).read_all().to_table() for name in names]
     if not parts:

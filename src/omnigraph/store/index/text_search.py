@@ -165,21 +165,6 @@ class TextCache:
         self._entries.put(key, entry, entry.nbytes)
 
 
-class Vocabulary:
-    """The distinct whole words of a column, searched for those that resemble a given one."""
-
-    def __init__(self, texts: Any) -> None:
-        self._words = Words(spellings_of(texts))
-
-    def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
-        """Return the words that are within a number of edits of any word of a text; stop words are not searched for."""
-        near: set[str] = set()
-        for sought in distinct_words(text):
-            check()
-            near.update(self._words.within(sought, edits))
-        return sorted(near)
-
-
 def distinct_words(text: str) -> list[str]:
     """Return the distinct whole words of a text, without stop words."""
     words: list[str] = spellings_of(pa.array([text])).to_pylist()
@@ -195,7 +180,7 @@ class TextSearch:
         self._cache = cache or TextCache()
         self._live = live_rows(dataset)
         self._lock = RLock()
-        self._vocabulary: Vocabulary | None = None
+        self._vocabulary: Words | None = None
         self._segments: frozenset[str] = frozenset()
         self._indexed = self._index()
         self._prepared: _Texts | None = None
@@ -235,8 +220,12 @@ class TextSearch:
         """
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary(_one_array(self._read().column(self._column)))
-        words = self._vocabulary.similar(text, edits, check)
+                self._vocabulary = Words(spellings_of(_one_array(self._read().column(self._column))))
+        near: set[str] = set()
+        for sought in distinct_words(text):
+            check()
+            near.update(self._vocabulary.within(sought, edits))
+        words = sorted(near)
         # Rows are known by terms: those propose every row with a form of these words, and the words themselves decide.
         rows = self._holding(terms_of_spellings(words))
         return rows[self._holds_any(rows, words)] if len(rows) else rows

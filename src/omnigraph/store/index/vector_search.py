@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 from lance.dataset import Index
-from lance.file import LanceFileSession
 from numpy.typing import NDArray
 
 from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
@@ -34,7 +33,7 @@ from omnigraph.store.index.exact_knn import (
     label,
     merge_ranked,
 )
-from omnigraph.store.index.index_build import IndexKind, base_uri, segments_of
+from omnigraph.store.index.index_build import IndexKind, open_files, segments_of
 from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
@@ -76,8 +75,7 @@ class Partitions:
             [column] = [name for name, number in dataset.field_ids.items() if number == segment.fields[0]]
             self.dimension = dimension_of(dataset, column)
             self.sizes = np.array([part["size"] for part in statistics["partitions"]], np.int64)
-            session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
-            self._reader: Any = session.open_reader(f"_indices/{segment.uuid}/{_FILE}")
+            self._reader: Any = open_files(dataset, segment).open_reader(f"_indices/{segment.uuid}/{_FILE}")
         self._ends = np.cumsum(self.sizes)
         self._balls: _Balls | None = None
         self._lock = Lock()

@@ -145,6 +145,10 @@ class DatasetRef:
         """The file by which Lance lists this branch."""
         return f"{self.path}/_refs/branches/{self.branch}.json"
 
+    @property
+    def successor(self) -> DatasetRef:
+        return self.at(self.version + 1)
+
     def at(self, version: int) -> DatasetRef:
         return DatasetRef(self.path, self.branch, version)
 
@@ -199,13 +203,13 @@ class Dataset:
             yield
 
     def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
-        if filter is not None:
-            with lance_errors(f"counting {self.ref}", self):
-                return int(self.lance.count_rows(filter))
-        if self._count is None:
-            with lance_errors(f"counting {self.ref}", self):
-                self._count = int(self.lance.count_rows())
-        return self._count
+        if filter is None and self._count is not None:
+            return self._count
+        with lance_errors(f"counting {self.ref}", self):
+            count = int(self.lance.count_rows(filter))
+        if filter is None:
+            self._count = count
+        return count
 
     def read(
         self,
@@ -217,8 +221,8 @@ class Dataset:
     ) -> pa.Table:
         """Return the rows that satisfy a filter as one table."""
         # Lance plans a list of columns in time quadratic to its length; all of them need no list.
-        stored_names = frozenset(self.schema.names) if columns is not None else frozenset[str]()
-        is_all = columns is not None and stored_names.issubset(columns) and stored_names.issuperset(columns)
+        requested = frozenset(columns or ())
+        is_all = columns is not None and requested == frozenset(self.schema.names)
         with self.reading():
             table = self.lance.to_table(
                 columns=list(columns) if columns is not None and not is_all else None,
@@ -228,7 +232,7 @@ class Dataset:
             )
         if columns is None or not is_all:
             return table
-        return table.select([*columns, *(name for name in table.schema.names if name not in stored_names)])
+        return table.select([*columns, *(name for name in table.schema.names if name not in requested)])
 
     def batches(
         self,

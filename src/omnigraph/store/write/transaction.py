@@ -85,17 +85,23 @@ def write_stream(
     dataset: Dataset, rows: pa.Table | pa.RecordBatchReader, mode: str = "append", **options: Any
 ) -> list[FragmentMetadata]:
     """Write rows as they come to new files of a dataset; nothing names them yet."""
-    options = {"max_rows_per_file": ROWS_PER_FILE, **options}
     with staging(dataset, f"staging rows of {dataset.ref}"):
-        transaction = write_fragments(
-            rows,
-            dataset.lance,
-            mode=mode,
-            return_transaction=True,
-            data_storage_version=dataset.store.file_format,
-            storage_options=dataset.store.lance_options or None,
-            **options,
-        )
+        return write_files(dataset, rows, mode, **options)
+
+
+def write_files(
+    dataset: Dataset, rows: pa.Table | pa.RecordBatchReader, mode: str, **options: Any
+) -> list[FragmentMetadata]:
+    """Let Lance write rows; a caller with another name for the step than `write_stream` reports errors itself."""
+    transaction = write_fragments(
+        rows,
+        dataset.lance,
+        mode=mode,
+        return_transaction=True,
+        data_storage_version=dataset.store.file_format,
+        storage_options=dataset.store.lance_options or None,
+        **{"max_rows_per_file": ROWS_PER_FILE, **options},
+    )
     assert isinstance(transaction, Transaction)
     return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # both modes carry fragments
 
