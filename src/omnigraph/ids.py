@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, NewType
 from zlib import crc32
 
@@ -32,6 +31,7 @@ _HINT_CHARACTERS: Final = 4
 # A checksum of thirty bits distinguishes generated operation ids from those that a caller has chosen.
 _MARK_CHARACTERS: Final = 6
 _MAIN_HINT: Final = "0000"
+# The one source of randomness, which tests replace.
 _random: Callable[[int], bytes] = os.urandom
 
 
@@ -152,14 +152,3 @@ def on_branch(commit_id: CommitId, branch_id: BranchId | None) -> CommitId:
 def fraction() -> float:
     """Return a random number in [0, 1)."""
     return int.from_bytes(_random(4), "big") / 2**32
-
-
-@contextmanager
-def seeded(random: Callable[[int], bytes]) -> Iterator[None]:
-    """Replace the source of randomness in tests, so that a seed controls every id."""
-    global _random
-    before, _random = _random, random
-    try:
-        yield
-    finally:
-        _random = before

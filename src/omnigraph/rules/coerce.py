@@ -283,7 +283,6 @@ def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
 
 
 _CONVERTERS: Final[dict[Scalar, Callable[[Sequence[object], PropertyType], Column | None]]] = {
-    **dict.fromkeys(INTEGERS, _plain),
     Scalar.F32: _floats,
     Scalar.F64: _floats,
     Scalar.DATE: _dates,

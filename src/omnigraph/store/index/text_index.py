@@ -8,7 +8,7 @@ from the rows that live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,17 +66,18 @@ class IndexedTexts:
     """The segments of one column's index, seen from one version."""
 
     def __init__(
-        self, dataset: Dataset, column: str, live: LiveRows, segments: Sequence[tuple[Lengths, frozenset[int]]]
+        self, dataset: Dataset, column: str, live: LiveRows, segments: Mapping[str, tuple[Lengths, frozenset[int]]]
     ) -> None:
-        """Take the lengths that each segment knows, and the fragments whose rows it knows."""
+        """Take by segment the lengths that it knows, and the fragments whose rows it knows."""
+        self.segments = frozenset(segments)
         self._dataset = dataset
         self._column = column
         self._live = live
-        self.known: Flags = live.in_fragments(frozenset().union(*(covered for _, covered in segments)))
+        self.known: Flags = live.in_fragments(frozenset().union(*(covered for _, covered in segments.values())))
         self.lengths = np.zeros(len(live.ids), np.int32)
         segment_counts = np.zeros(len(live.ids), np.int8)
         documents = 0
-        for lengths, covered in segments:
+        for lengths, covered in segments.values():
             documents += len(lengths.rows)
             positions = live.positions(lengths.rows)
             np.add.at(segment_counts, positions[positions >= 0], 1)
@@ -85,7 +86,7 @@ class IndexedTexts:
         # Results do not distinguish two texts that segments hold of the same row.
         self.known &= segment_counts < 2
         self.lengths[~self.known] = 0
-        words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments)
+        words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments.values())
         self._built_on = text_analysis.Statistics(documents, words)
         self.has_gone_rows = int(np.count_nonzero(self.lengths)) < documents
 

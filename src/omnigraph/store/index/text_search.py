@@ -181,7 +181,6 @@ class TextSearch:
         self._live = live_rows(dataset)
         self._lock = RLock()
         self._vocabulary: Words | None = None
-        self._segments: frozenset[str] = frozenset()
         self._indexed = self._index()
         self._prepared: _Texts | None = None
 
@@ -259,14 +258,14 @@ class TextSearch:
             return self._prepared
 
     def _assembled(self, indexed: IndexedTexts | None) -> _Texts:
-        parts = []
+        corpora = []
         for fragment in self._dataset.fragments:
             span = self._live.span(fragment.id)
             if indexed is None or not indexed.known[span].all():
-                parts.append((self._corpus(fragment, span), span))
-        is_whole = indexed is not None and not parts and not indexed.has_gone_rows
-        frequencies = self._cache.frequencies(self._segments) if is_whole else None
-        return _Texts(self._dataset, self._column, self._live, indexed, parts, frequencies)
+                corpora.append(self._corpus(fragment, span))
+        is_whole = indexed is not None and not corpora and not indexed.has_gone_rows
+        frequencies = self._cache.frequencies(indexed.segments) if indexed is not None and is_whole else {}
+        return _Texts(self._dataset, self._column, self._live, indexed, corpora, frequencies)
 
     def _corpus(self, fragment: Any, span: slice) -> Corpus:
         """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
@@ -294,10 +293,7 @@ class TextSearch:
                 segments[segment.uuid] = (lengths, covered)
         except Unreadable:
             return None
-        self._segments = frozenset(segments)
-        if not segments:
-            return None
-        return IndexedTexts(self._dataset, self._column, self._live, list(segments.values()))
+        return IndexedTexts(self._dataset, self._column, self._live, segments) if segments else None
 
 
 class _Texts:
@@ -309,8 +305,8 @@ class _Texts:
         column: str,
         live: LiveRows,
         indexed: IndexedTexts | None,
-        parts: Sequence[tuple[Corpus, slice]],
-        frequencies: dict[str, int] | None = None,
+        corpora: Sequence[Corpus],
+        frequencies: dict[str, int],
     ) -> None:
         """Take texts that an index knows, and others; `frequencies` are those of words, if the index is whole."""
         self._dataset = dataset
@@ -320,7 +316,7 @@ class _Texts:
         self._lengths = np.zeros(len(live.ids), np.int32) if indexed is None else indexed.lengths.copy()
         # Where each row in memory is among the positions; -1 for those that are gone, or known to the index.
         self._parts = []
-        for corpus, _ in parts:
+        for corpus in corpora:
             positions = live.positions(corpus.rows)
             if indexed is not None:
                 positions[np.append(indexed.known, False)[positions]] = -1
@@ -330,7 +326,7 @@ class _Texts:
             int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64))
         )
         self._cached: dict[str, Occurrences] = {}
-        self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
+        self._frequencies = frequencies
         self._lock = Lock()
 
     def matches(self, terms: Sequence[str]) -> Positions:
