@@ -42,6 +42,14 @@ def hit(point: Point, detail: str = "") -> None:
 
 
 @contextmanager
+def around_change(detail: str) -> Iterator[None]:
+    """Hit the failpoints before and, unless it fails, after a step that changes storage."""
+    hit(Point.DURABLE_BEFORE, detail)
+    yield
+    hit(Point.DURABLE_AFTER, detail)
+
+
+@contextmanager
 def armed(actions: dict[Point, Action]) -> Iterator[None]:
     """Arm failpoints within the block; restore the previous actions afterwards.
 

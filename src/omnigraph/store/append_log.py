@@ -11,9 +11,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from omnigraph import failpoints
 from omnigraph.errors import ConflictError, StorageError, StorageKind
-from omnigraph.failpoints import Point
+from omnigraph.failpoints import around_change
 from omnigraph.limits import REPREPARE_MAX, TAIL_FRAGMENTS_MAX
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import LostRace, StaleBase, Store
@@ -52,9 +51,8 @@ def _commit_next_version(store: Store, log: Dataset, change: transaction.Change,
     # Each version records the checksums of all files, since there are few.
     checksums = store.pack_checksums(change.proofs.result(), _recorded(log))
     staged = store.commit(log, [change], {CHECKSUMS: checksums})
-    failpoints.hit(Point.DURABLE_BEFORE, step)
-    store.take_name(staged)
-    failpoints.hit(Point.DURABLE_AFTER, step)
+    with around_change(step):
+        store.take_name(staged)
 
 
 def _recorded(log: Dataset) -> str:

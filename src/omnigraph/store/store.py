@@ -20,7 +20,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
-from omnigraph.failpoints import Point
+from omnigraph.failpoints import Point, around_change
 from omnigraph.limits import PASSING_CACHE_BYTES_MAX, PUBLISH_DEADLINE_SECONDS
 from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects.backend import NO_METER, Inspected, Meter
@@ -324,11 +324,10 @@ class Store(DatasetCache):
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
         """Write the rows of a coming strict replacement; nothing names the file yet."""
-        failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref}")
-        with lance_errors(f"staging {dataset.ref}"):
-            fragments = write_files(dataset, rows, "overwrite")
-        self.meter.count("stage", str(dataset.ref))
-        failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
+        with around_change(f"stage {dataset.ref}"):
+            with lance_errors(f"staging {dataset.ref}"):
+                fragments = write_files(dataset, rows, "overwrite")
+            self.meter.count("stage", str(dataset.ref))
         return StagedRows(fragments, tuple(self._prove_fragments(dataset.ref.directory, fragments)))
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
@@ -349,17 +348,16 @@ class Store(DatasetCache):
         This is the commit point of the graph: everything else is staged before it or derived after it. On a disk it
         is one hard link to bytes that are already synced; on an object store, one conditional put.
         """
-        failpoints.hit(Point.DURABLE_BEFORE, f"publish {strict.ref}")
-        if strict.staged is not None:
-            published = strict.staged.dataset
-            if not self.objects.link(strict.staged.manifest, strict.ref.manifest_path):
-                self.objects.discard(strict.staged.manifest)
-                raise LostRace
-            self._retired.append(strict.staged.manifest)
-        else:
-            published = self._commit_by_path(strict)
-        self.meter.count("publish", str(strict.ref))
-        failpoints.hit(Point.DURABLE_AFTER, f"publish {strict.ref}")
+        with around_change(f"publish {strict.ref}"):
+            if strict.staged is not None:
+                published = strict.staged.dataset
+                if not self.objects.link(strict.staged.manifest, strict.ref.manifest_path):
+                    self.objects.discard(strict.staged.manifest)
+                    raise LostRace
+                self._retired.append(strict.staged.manifest)
+            else:
+                published = self._commit_by_path(strict)
+            self.meter.count("publish", str(strict.ref))
         return published
 
     def _commit_by_path(self, strict: Strict) -> Dataset:

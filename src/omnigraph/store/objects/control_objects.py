@@ -6,12 +6,12 @@ Adds to its backends what both share: checked paths, failpoints around every cha
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
-from omnigraph import clock, failpoints, ids
+from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
-from omnigraph.failpoints import Point
+from omnigraph.failpoints import around_change
 from omnigraph.store.objects.backend import NO_METER, Backend, Inspected, Meter, ObjectInfo
 from omnigraph.store.objects.local_objects import RESERVE_PATH, TEMPORARY_PREFIX, LocalObjects, Reserve
 from omnigraph.store.objects.uri import Location
@@ -48,7 +48,7 @@ class Objects:
 
     def copy_to(self, target: Objects, path: str) -> None:
         """Copy an object to another root under the same path, in chunks; readers there see all of it or none."""
-        with self._backend.open_chunks(_checked(path)) as chunks, _change(f"copy {path}"):
+        with self._backend.open_chunks(_checked(path)) as chunks, around_change(f"copy {path}"):
             if chunks is None:
                 raise self._absent(path)
             target._backend.put_chunks(path, chunks)
@@ -91,7 +91,7 @@ class Objects:
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace: every reader sees all of the old bytes or all of the new ones."""
-        with _change(f"write {path}"):
+        with around_change(f"write {path}"):
             self._backend.put(_checked(path), data)
 
     def write_from_reserve(self, path: str, data: bytes) -> None:
@@ -101,31 +101,31 @@ class Objects:
         except StorageError as error:
             if error.storage_kind is not StorageKind.FULL:
                 raise
-            with _change(f"write_from_reserve {path}"):
+            with around_change(f"write_from_reserve {path}"):
                 is_written = self._reserve.take(_checked(path), data)
             if not is_written:
                 self.write(path, data)
 
     def touch(self, path: str) -> None:
         """Touch an object, which works on a full disk; object stores need nothing."""
-        with _change(f"touch {path}"):
+        with around_change(f"touch {path}"):
             self._reserve.touch(_checked(path))
 
     def keep_reserve(self) -> None:
         """Set room aside for `write_from_reserve`, where there is none yet; best effort."""
         if not self._reserve.is_kept:
-            with suppress(StorageError), _change(f"write {RESERVE_PATH}"):
+            with suppress(StorageError), around_change(f"write {RESERVE_PATH}"):
                 self._reserve.keep()
 
     def delete_into_reserve(self, path: str) -> None:
         """Remove the object; room of the reserve in which it lies becomes the reserve again."""
-        with _change(f"delete {path}"):
+        with around_change(f"delete {path}"):
             if not self._reserve.give_back(_checked(path)):
                 self._backend.delete(path)
 
     def write_if_absent(self, path: str, data: bytes) -> bool:
         """Create, or return False if the name is taken; of any number of racers exactly one gets True."""
-        with _change(f"write_if_absent {path}"):
+        with around_change(f"write_if_absent {path}"):
             return self._backend.put_if_absent(_checked(path), data)
 
     def link(self, staged: str, final: str) -> bool:
@@ -133,12 +133,12 @@ class Objects:
 
         On a disk the new name survives power loss only once its directory is synced, so keep `staged` until then.
         """
-        with _change(f"link {final}"):
+        with around_change(f"link {final}"):
             return self._backend.link(_checked(staged), _checked(final))
 
     def delete(self, path: str) -> None:
         """Remove the object; a missing one is ignored. After power loss it may reappear."""
-        with _change(f"delete {path}"):
+        with around_change(f"delete {path}"):
             self._backend.delete(_checked(path))
 
     def delete_many(self, paths: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ class Objects:
         for path in paths:
             _checked(path)
         if paths:
-            with _change(f"delete_many {len(paths)} {paths[0]}"):
+            with around_change(f"delete_many {len(paths)} {paths[0]}"):
                 self._backend.delete_many(paths)
 
     def discard(self, path: str) -> None:
@@ -161,7 +161,7 @@ class Objects:
 
     def delete_prefix(self, prefix: str) -> int:
         """Remove everything below a directory and return how many objects that were; the root itself is refused."""
-        with _change(f"delete_prefix {prefix}"):
+        with around_change(f"delete_prefix {prefix}"):
             return self._backend.delete_prefix(_checked(prefix))
 
     def drop_empty(self, folder: str, before_us: int) -> None:
@@ -176,13 +176,6 @@ def _backend(root: Location, meter: Meter) -> Backend:
     from omnigraph.store.objects.s3_objects import S3Objects
 
     return S3Objects(root, meter)
-
-
-@contextmanager
-def _change(detail: str) -> Iterator[None]:
-    failpoints.hit(Point.DURABLE_BEFORE, detail)
-    yield
-    failpoints.hit(Point.DURABLE_AFTER, detail)
 
 
 def _checked(path: str) -> str:

@@ -14,8 +14,7 @@ import pyarrow as pa
 from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph import failpoints
-from omnigraph.failpoints import Point
+from omnigraph.failpoints import around_change
 from omnigraph.store.lance_schema import blob_fields
 from omnigraph.store.read.dataset import Dataset, lance_errors
 from omnigraph.store.write.file_proof import NOTHING_TO_PROVE, PendingProofs
@@ -60,25 +59,17 @@ def staging(
     dataset: Dataset, doing: str, *read: Dataset, step: str = "stage", counted_as: str = "stage"
 ) -> Iterator[None]:
     """Wrap a step that writes files which nothing names yet: failpoints around it, a count, and errors as ours."""
-    failpoints.hit(Point.DURABLE_BEFORE, f"{step} {dataset.ref.path}")
-    with lance_errors(doing, *read):
-        yield
-    dataset.store.meter.count(counted_as, dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"{step} {dataset.ref.path}")
+    with around_change(f"{step} {dataset.ref.path}"):
+        with lance_errors(doing, *read):
+            yield
+        dataset.store.meter.count(counted_as, dataset.ref.path)
 
 
 def append(dataset: Dataset, rows: pa.Table) -> Change:
     """Stage new rows; the caller vouches that no id among them exists."""
-    fragments = write_rows(dataset, rows)
-    operation = LanceOperation.Append(fragments)
-    return changed(dataset, operation, dataset.count() + rows.num_rows)
-
-
-def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
-    """Write rows to new files of a dataset; nothing names them yet."""
     fragments = write_stream(dataset, rows)
     dataset.store.positions.foresee(dataset, rows, fragments)
-    return fragments
+    return changed(dataset, LanceOperation.Append(fragments), dataset.count() + rows.num_rows)
 
 
 def write_stream(
