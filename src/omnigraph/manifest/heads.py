@@ -175,7 +175,7 @@ class NameRecord:
     def __init__(self, store: Store, heads: BranchHeads) -> None:
         self._store = store
         self._heads = heads
-        self._deleted: dict[BranchId | None, BranchNames] = {}
+        self._deleted: LruCache[BranchId | None, BranchNames] = LruCache(BRANCH_NAMES_CACHED_MAX)
 
     def look_up(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, BranchNames]:
         """Return the names of branches; reads main and the log at most once each.
@@ -184,8 +184,8 @@ class NameRecord:
         """
         requested = set(branch_ids)
         names: dict[BranchId | None, BranchNames] = {None: MAIN_NAMES} if None in requested else {}
-        deleted = dict(self._deleted)
-        names |= {branch_id: deleted[branch_id] for branch_id in requested if branch_id in deleted}
+        deleted = {branch_id: self._deleted.get(branch_id) for branch_id in requested}
+        names |= {branch_id: recorded for branch_id, recorded in deleted.items() if recorded is not None}
         if (cached_main := self._heads.cached(None)) is not None:
             names |= _live_names(cached_main, requested)
         if requested - names.keys():
@@ -199,9 +199,8 @@ class NameRecord:
         names: dict[BranchId | None, BranchNames] = {
             branch_id: recorded.get(branch_id, UNKNOWN_NAMES) for branch_id in branch_ids
         }
-        if len(self._deleted) + len(names) > BRANCH_NAMES_CACHED_MAX:
-            self._deleted.clear()
-        self._deleted.update(names)
+        for branch_id in names:
+            self._deleted.put(branch_id, names[branch_id])
         return names
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import Any, Final
 
@@ -305,29 +306,30 @@ class IndexedVectors:
         self._column = column
         self._live = live
         self._cache = cache
-        self._known: Flags | None = None
         self._searches = 0
 
+    @cached_property
+    def _indexes(self) -> list[Partitions]:
+        return [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+
     def describe(self) -> str:
-        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        indexes = self._indexes
         scanned = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id not in self.covered)
         how = "bounded by their reach" if all(index.is_measured for index in indexes) else "all compared"
         unindexed = f", and {scanned} entities that the index does not know" if scanned else ""
         return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{unindexed}"
 
-    @property
+    @cached_property
     def known(self) -> Flags:
         """Which rows the index knows."""
-        if self._known is None:
-            self._known = self._live.in_fragments(self.covered)
-        return self._known
+        return self._live.in_fragments(self.covered)
 
     def nearest(self, query: Vectors, flags: Flags, limit: int) -> Nearest | None:
         """Return the nearest of the flagged rows; None when neither partitions nor Lance find them in time.
 
         Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
         """
-        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        indexes = self._indexes
         share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(index.sizes.sum()) for index in indexes), 1)
         self._searches += 1
         is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(index.is_measured for index in indexes)
@@ -398,7 +400,7 @@ class IndexedVectors:
         return None
 
     def _proposed(self, query: Vectors, requested: int) -> tuple[Positions, Scores]:
-        all_partitions = sum(len(self._cache.index(self._dataset, segment).sizes) for segment, _ in self.segments)
+        all_partitions = sum(len(index.sizes) for index in self._indexes)
         nearest = {"column": self._column, "q": query, "k": requested, "minimum_nprobes": all_partitions}
         with self._dataset.reading(f"searching `{self._column}` of {self._dataset.ref}", counted_as="search"):
             table = self._dataset.lance.scanner(

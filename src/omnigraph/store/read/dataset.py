@@ -88,6 +88,7 @@ def shaped_manifest(manifest: bytes, schema: Any, shape: Shape, *, with_indexes:
     return write_message([*fields, *(part for part in read_message(manifest) if part[0] not in left_out)])
 
 
+# Lance hides columns that filters cannot name from the filters on others; it misses lists of these.
 _UNNAMED: Final = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.date64())
 # By its name, since `lance.dataset` as an attribute is a function.
 lance_dataset: Final[Any] = import_module("lance.dataset")
@@ -101,12 +102,7 @@ def needs_placeholder(type_: Any) -> bool:
     return bool(_known_to_lance(type_))
 
 
-def install() -> None:
-    """Install the patch in Lance; idempotent."""
-    lance_dataset._needs_substrait_placeholder = needs_placeholder
-
-
-install()
+lance_dataset._needs_substrait_placeholder = needs_placeholder
 
 MAX_VERSION = (1 << 64) - 1
 
