@@ -33,7 +33,7 @@ ROWS = [
 def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = og.init(tmp_path_factory.mktemp("audit") / "g.omni", "node A { k: String @key }")
     for row in ROWS:
-        recovery.record(session_of(graph).kernel.store, row)
+        recovery.record_outcome(session_of(graph).kernel.store, row)
     return graph
 
 

@@ -104,14 +104,14 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
 
 def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def begin_then_look(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
-        recovery.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
+        recovery.record_outcome(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
         return read_pins(store, catalogs)
 
     monkeypatch.setattr(retention, "read_pins", begin_then_look)
     with hours_later():
         report = graph.maintenance.cleanup(keep=3, confirm=True)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
-    assert len(recovery.read(session_of(graph).kernel.store)) >= 1
+    assert len(recovery.read_audit(session_of(graph).kernel.store)) >= 1
 
 
 def full_log(graph: Graph) -> DatasetRef:

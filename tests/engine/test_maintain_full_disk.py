@@ -208,7 +208,7 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     with hours_later():
         og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True)
     check_whole(graph.uri)
-    assert {row.kind for row in recovery.read(session_of(graph).kernel.store)} == {CLEANUP}
+    assert {row.kind for row in recovery.read_audit(session_of(graph).kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
 
 
@@ -227,7 +227,7 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     with hours_later():
         assert og.open(graph.uri).maintenance.cleanup(keep=1, confirm=True).bytes_removed > 0
     check_whole(graph.uri)
-    assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
+    assert [(row.outcome, row.kind) for row in recovery.read_audit(session_of(graph).kernel.store)] == [
         ("RolledBack", CLEANUP)
     ]
 

@@ -121,7 +121,9 @@ def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, Any]
 
 
 def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
-    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(session_of(graph).kernel.store)]
+    return [
+        (row.outcome.value, row.commit_id, row.actor) for row in recovery.read_audit(session_of(graph).kernel.store)
+    ]
 
 
 def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:

@@ -144,7 +144,7 @@ def test_sweep_dead_optimize_is_rolled_back_at_once(graph: Graph) -> None:
     assert report.rolled_back == 1
     left = [one for one in staged & files(graph) if "/data/" in one or "/_indices/" in one]
     assert left == []
-    assert [(row.outcome, row.kind) for row in recovery.read(session_of(graph).kernel.store)] == [
+    assert [(row.outcome, row.kind) for row in recovery.read_audit(session_of(graph).kernel.store)] == [
         ("RolledBack", "optimize")
     ]
     assert graph.maintenance.optimize().commit is not None

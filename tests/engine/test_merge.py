@@ -17,7 +17,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.manifest.intents import pending
-from omnigraph.manifest.recovery import read as read_audit
+from omnigraph.manifest.recovery import read_audit
 from tests.support.failpoint_actions import fail_with
 from tests.support.full_comparison import row_changes_by_comparing
 from tests.support.kernel_fixtures import check_invariants

@@ -91,7 +91,9 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
     assert graph.maintenance.verify().is_sound
-    assert [(row.outcome, row.actor) for row in recovery.read(session_of(graph).kernel.store)] == [("Upgraded", "ann")]
+    assert [(row.outcome, row.actor) for row in recovery.read_audit(session_of(graph).kernel.store)] == [
+        ("Upgraded", "ann")
+    ]
 
 
 def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
@@ -144,7 +146,7 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
     graph.close()
     monkeypatch.setattr(catalog_format, "FORMAT_STAMP", NEXT)
     monkeypatch.setattr(catalog_format, "UPGRADES", (FormatUpgrade(OLD, NEXT, mark),))
-    record = recovery.record
+    record = recovery.record_outcome
 
     def record_then_delete(store: Store, row: AuditRow) -> None:
         record(store, row)
@@ -152,7 +154,7 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
         if "idle" in other.branches.list():
             other.branches.delete("idle")
 
-    monkeypatch.setattr(recovery, "record", record_then_delete)
+    monkeypatch.setattr(recovery, "record_outcome", record_then_delete)
     assert og.upgrade(root).branches == ("main", "review")
 
 
@@ -217,7 +219,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     for _ in range(2):
         og.upgrade(root, actor="ann")
     store = session_of(og.open(root)).kernel.store
-    audited = recovery.read(store)
+    audited = recovery.read_audit(store)
     assert [row.outcome for row in audited] == ["Upgraded"] * 3
     assert len({row.operation_id for row in audited}) == 3
     assert not store.objects.exists("__upgrade.json")

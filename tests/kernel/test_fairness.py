@@ -18,7 +18,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import session_of
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.locks import FOLDER
+from omnigraph.manifest.locks import CLAIMS_FOLDER
 from tests.support.fleet_operations import in_thread, stranger
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
 from tests.support.s3_server import S3Server, s3_server
@@ -168,7 +168,7 @@ def test_merge_beside_writers_that_ignore_claims_does_not_get_through(s3_server:
 
 
 def claims_of(root: str) -> list[str]:
-    return [one.path for one in open_graph(root).store.objects.list(FOLDER)]
+    return [one.path for one in open_graph(root).store.objects.list(CLAIMS_FOLDER)]
 
 
 def test_writer_that_finds_a_claim_waits_for_it_and_leaves_none(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_claim_of_a_process_that_ended_delays_nobody_and_is_removed(tmp_path: Pa
     root = str(tmp_path / "graph.omni")
     kernel = create(root)
     body = b'{"format": 1, "owner": {"host": "%s", "pid": 1, "started": "never"}}'
-    kernel.store.objects.write(f"{FOLDER}/main/0-60000.json", body % this_process().host.encode())
+    kernel.store.objects.write(f"{CLAIMS_FOLDER}/main/0-60000.json", body % this_process().host.encode())
     insert(kernel, {PERSON: ["a"]})
     assert claims_of(root) == []
 
@@ -198,7 +198,7 @@ def test_claim_of_a_process_that_ended_delays_nobody_and_is_removed(tmp_path: Pa
 def test_claim_that_cannot_be_read_counts_until_its_deadline(tmp_path: Path, body: bytes) -> None:
     root = str(tmp_path / "graph.omni")
     kernel = create(root)
-    kernel.store.objects.write(f"{FOLDER}/main/0-300.json", body)
-    kernel.store.objects.write(f"{FOLDER}/main/not a claim", body)
+    kernel.store.objects.write(f"{CLAIMS_FOLDER}/main/0-300.json", body)
+    kernel.store.objects.write(f"{CLAIMS_FOLDER}/main/not a claim", body)
     insert(kernel, {PERSON: ["a"]})
-    assert claims_of(root) == [f"{FOLDER}/main/not a claim"]
+    assert claims_of(root) == [f"{CLAIMS_FOLDER}/main/not a claim"]

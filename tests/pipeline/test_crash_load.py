@@ -121,7 +121,7 @@ def test_driver_killed_while_executors_write_can_be_run_again(tmp_path: Path) ->
     assert len(contents(graph)) == len(before) + len(people)
     assert sweep(kernel, 0.0).rolled_back == 1
     assert staged_by(graph, intent.operation_id) == []
-    assert [(row.operation_id, row.outcome) for row in recovery.read(kernel.store)] == [
+    assert [(row.operation_id, row.outcome) for row in recovery.read_audit(kernel.store)] == [
         (intent.operation_id, Outcome.ROLLED_BACK)
     ]
     with splits_of(SPLIT_BYTES):

@@ -150,7 +150,7 @@ class Check:
         check_invariants(kernel)
         self._travel(kernel)
         self._claim(pending(kernel.store) == ([], []), lambda: "the sweep left intents of the dead")
-        rows = [(row.operation_id, row.commit_id) for row in recovery.read(kernel.store)]
+        rows = [(row.operation_id, row.commit_id) for row in recovery.read_audit(kernel.store)]
         expected = [(one.operation_id, published.get(one.operation_id)) for one in intents]
         self._claim(set(expected) <= set(rows), lambda: f"the audit says {rows}, not {expected}")
         self._claim(len(rows) == len({row[0] for row in rows}), lambda: f"audited twice: {rows}")

@@ -179,7 +179,7 @@ def list_audit(
         raise UsageError(f"`limit` must be >= 1, got {limit}", limit=limit)
     entries = [
         entry
-        for entry in map(_entry, recovery.read(session.kernel.store))
+        for entry in map(_entry, recovery.read_audit(session.kernel.store))
         if audit_kind in (None, entry.kind)
         and by in (None, entry.actor)
         and (earliest is None or entry.created_at_us >= earliest)

@@ -39,7 +39,7 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.store.objects.control_objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
 
-FOLDER = "__claims"
+CLAIMS_FOLDER = "__claims"
 _HOLD_FACTOR = 3
 
 
@@ -166,7 +166,7 @@ class ClaimLine:
 
     def __init__(self, branch_id: BranchId | None) -> None:
         self.contention = Contention()
-        self._folder = f"{FOLDER}/{branch_id or MAIN}"
+        self._folder = f"{CLAIMS_FOLDER}/{branch_id or MAIN}"
         self._queue: ClaimQueue | None = None
         self._first_at: float | None = None
 
@@ -269,10 +269,10 @@ class ClaimLine:
         return f"{self._folder}/{name}.json"
 
 
-_MEMBERS: Final = frozenset({"lock_id", "operation", "actor", "owner", "created_at", "released"})
+_LOCK_MEMBERS: Final = frozenset({"lock_id", "operation", "actor", "owner", "created_at", "released"})
 # The ids of the locks that this process holds.
 _held_here: Final[set[str]] = set()
-_NAME: Final = re.compile(r"[0-9]{12}\.json")
+_LOCK_NAME: Final = re.compile(r"[0-9]{12}\.json")
 
 
 class LockHeld(Exception):
@@ -342,7 +342,7 @@ class NumberedLocks:
         try:
             body = orjson.loads(data)
             Owner.from_json(body["owner"])
-            assert body.keys() >= _MEMBERS
+            assert body.keys() >= _LOCK_MEMBERS
         except (ValueError, KeyError, TypeError, AssertionError):
             raise LockUnreadable(newest.path) from None
         return LockInfo(newest.path, body, None if body["released"] else self._silence(newest))
@@ -365,7 +365,7 @@ class NumberedLocks:
             _held_here.add(lock_id)
             is_taken = False
             try:
-                is_taken = self._take(path, _body(lock_id, operation, actor, released=False))
+                is_taken = self._take(path, _lock_body(lock_id, operation, actor, released=False))
             finally:
                 if not is_taken:
                     _held_here.discard(lock_id)
@@ -387,7 +387,7 @@ class NumberedLocks:
 
     def release_by_force(self, current: LockInfo, actor: str | None) -> bool:
         """Release the lock of another process; False if it has just changed hands."""
-        body = _body(new_ulid(), "force-unlock", actor, released=True)
+        body = _lock_body(new_ulid(), "force-unlock", actor, released=True)
         return self._objects.write_if_absent(self._next_path(current), body)
 
     def _next_path(self, current: LockInfo | None) -> str:
@@ -397,10 +397,10 @@ class NumberedLocks:
 
 def _numbered(objects: Objects, folder: str) -> list[ObjectInfo]:
     """Return the locks, oldest first, without the temporary files of writers that run or have crashed."""
-    return [info for info in objects.list(folder) if _NAME.fullmatch(info.path.rpartition("/")[2])]
+    return [info for info in objects.list(folder) if _LOCK_NAME.fullmatch(info.path.rpartition("/")[2])]
 
 
-def _body(lock_id: str, operation: str, actor: str | None, *, released: bool) -> bytes:
+def _lock_body(lock_id: str, operation: str, actor: str | None, *, released: bool) -> bytes:
     owner = this_process().to_json()
     members = {"version": 1, "lock_id": lock_id, "operation": operation, "actor": actor, "owner": owner}
     return orjson.dumps({**members, "created_at": clock.now_us(), "released": released})
@@ -416,8 +416,8 @@ class HeldLock:
         self.taken_from = taken_from
         self._objects = objects
         self._path = path
-        self._held = _body(lock_id, operation, actor, released=False)
-        self._released = _body(lock_id, operation, actor, released=True)
+        self._held = _lock_body(lock_id, operation, actor, released=False)
+        self._released = _lock_body(lock_id, operation, actor, released=True)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="omnigraph-lock", daemon=True)
 

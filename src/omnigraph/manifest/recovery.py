@@ -20,12 +20,12 @@ from omnigraph.errors import DriftDetected, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
-from omnigraph.manifest import locks as write_claims
 from omnigraph.manifest.create import CLAIM_PREFIX
 from omnigraph.manifest.file_removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk
 from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import CLEANUP, Intent, path_of, pending
 from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.locks import CLAIMS_FOLDER
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
 from omnigraph.store import append_log
 from omnigraph.store.files.reachability import StoredManifest, dataset_of
@@ -35,7 +35,7 @@ from omnigraph.store.store import Store
 
 AUDIT_PATH = "_graph_commit_recoveries.lance"
 
-_FIELDS: list[pa.Field[pa.DataType]] = [
+_AUDIT_FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("graph_commit_id", pa.string()),
     pa.field("recovery_kind", pa.string(), nullable=False),
     pa.field("recovery_for_actor", pa.string()),
@@ -43,7 +43,7 @@ _FIELDS: list[pa.Field[pa.DataType]] = [
     pa.field("writer_kind", pa.string(), nullable=False),
     pa.field("created_at", pa.int64(), nullable=False),
 ]
-SCHEMA = pa.schema(_FIELDS)
+_AUDIT_SCHEMA = pa.schema(_AUDIT_FIELDS)
 
 
 class Outcome(StrEnum):
@@ -64,16 +64,16 @@ class AuditRow:
     created_at_us: int = field(default_factory=clock.now_us)
 
 
-def record(store: Store, row: AuditRow) -> None:
+def record_outcome(store: Store, row: AuditRow) -> None:
     """Write a row, unless its operation has one: an earlier sweep may have died right after writing it."""
-    if any(earlier.operation_id == row.operation_id for earlier in read(store)):
+    if any(earlier.operation_id == row.operation_id for earlier in read_audit(store)):
         return
     values = [row.commit_id, row.outcome.value, row.actor, row.operation_id, row.kind, row.created_at_us]
-    arrays = [pa.array([value], column.type) for value, column in zip(values, SCHEMA, strict=True)]
-    append_log.append(store, AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
+    arrays = [pa.array([value], column.type) for value, column in zip(values, _AUDIT_SCHEMA, strict=True)]
+    append_log.append(store, AUDIT_PATH, pa.Table.from_arrays(arrays, schema=_AUDIT_SCHEMA))
 
 
-def read(store: Store) -> list[AuditRow]:
+def read_audit(store: Store) -> list[AuditRow]:
     """Return the whole audit, oldest first."""
     table = append_log.read(store, AUDIT_PATH)
     if table is None:
@@ -240,7 +240,7 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
 def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
     """Remove the empty folders of deleted branches, types and indexes on a disk."""
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
-    folders = {"nodes", "edges", write_claims.FOLDER, f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
+    folders = {"nodes", "edges", CLAIMS_FOLDER, f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
     # Indexes and larger blobs have their own folders.
     directories = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
     folders |= {f"{directory}/{inside}" for directory in directories for inside in ("_indices", "data")}
@@ -258,7 +258,7 @@ def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport
     # next sweep repeats the steps, each of which is idempotent.
     row = AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind)
     try:
-        record(kernel.store, row)
+        record_outcome(kernel.store, row)
     except StorageError as error:
         if error.storage_kind is not StorageKind.FULL:
             raise
@@ -274,7 +274,7 @@ def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
     """Record postponed outcomes of dead intents, now that there may be space for them."""
     for row in report.postponed:
         with suppress(StorageError):
-            record(kernel.store, row)
+            record_outcome(kernel.store, row)
             kernel.store.objects.delete_into_reserve(path_of(OperationId(row.operation_id)))
     report.postponed.clear()
 
@@ -345,7 +345,7 @@ def find_strays(listing: Listing, datasets: Collection[str], age: Age) -> list[O
     for dataset, objects in listing.objects.items():
         if dataset in datasets:
             continue
-        is_whole = dataset.startswith(("nodes/", "edges/", write_claims.FOLDER))
+        is_whole = dataset.startswith(("nodes/", "edges/", CLAIMS_FOLDER))
         strays += [info for info in objects if is_whole or info.path.rpartition("/")[2].startswith(leftovers)]
     return [info for info in strays if age.may_go(info)]
 

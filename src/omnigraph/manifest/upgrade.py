@@ -100,7 +100,7 @@ def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str |
     except BranchNotFound:
         return False
     if receipt is not None:
-        recovery.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+        recovery.record_outcome(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
     return receipt is not None
 
 
@@ -109,7 +109,7 @@ def _record_published(kernel: Kernel, operations: Mapping[str, OperationId], act
     for snapshot in kernel.live_snapshots() if operations else ():
         operation_id = operations.get(_key(snapshot))
         if operation_id is not None and _was_published(kernel, snapshot, operation_id):
-            recovery.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+            recovery.record_outcome(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
 
 
 def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId) -> bool:

@@ -122,7 +122,9 @@ def repair(session: GraphSession, branch: str = MAIN, *, confirm: bool, force: b
         commit = _adopt(kernel, snapshot, rows, by, intent.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None
-            recovery.record(kernel.store, AuditRow(intent.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
+            recovery.record_outcome(
+                kernel.store, AuditRow(intent.operation_id, Outcome.REPAIRED, commit_id, by, "repair")
+            )
     return RepairReport(branch, tuple(rows), commit)
 
 
