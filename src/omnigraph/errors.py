@@ -382,11 +382,7 @@ class GraphError(OmniGraphError):
         self.code = code or type(self).code  # type: ignore[misc]  # most codes have no class
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_graph_error, (self.message, self.code, self.effect, self.context)
-
-
-def _rebuild_graph_error(message: str, code: str, effect: Effect, context: dict[str, object]) -> GraphError:
-    return GraphError(message, code=code, effect=effect, **context)
+        return _rebuild, (GraphError, self.message, self.effect, {**self.context, "code": self.code})
 
 
 class GraphNotFound(GraphError):

@@ -28,6 +28,13 @@ from omnigraph.store.write.transaction import write_stream
 _MANAGED: Final = (0, 1, 2)
 _INLINE: Final = 0
 
+# The type stubs accept fewer argument types than the kernels.
+arrays: Any = pa
+
+Indices = NDArray[np.int64]
+RowIds = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True)
 class BlobCell:
@@ -169,14 +176,6 @@ def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) 
         for number, size in zip(numbers[outside].tolist(), sizes.tolist(), strict=True):
             sizes_by_fragment[number] = sizes_by_fragment.get(number, 0) + size
     return sizes_by_fragment
-
-
-# The type stubs accept fewer argument types than the kernels.
-arrays: Any = pa
-
-Indices = NDArray[np.int64]
-RowIds = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
