@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.store.blobs.cells import blob_columns, blob_name, file_of_column, read_descriptors
-from omnigraph.store.files.manifest_file import read_message, write_message
+from omnigraph.store.files.manifest_file import Parts, read_message, write_message
 from omnigraph.store.files.reachability import manifest_ref
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
@@ -112,15 +112,13 @@ def _pages(column: bytes) -> Iterator[Span]:
             yield from _buffers(read_message(value), _PAGE_OFFSETS, _PAGE_SIZES)
 
 
-def _buffers(parts: Iterable[tuple[int, int | bytes]], offsets: int, sizes: int) -> Iterator[Span]:
-    parts = list(parts)
-    starts, lengths = (_numbers(parts, tag) for tag in (offsets, sizes))
-    for start, length in zip(starts, lengths, strict=True):
+def _buffers(parts: Parts, offsets: int, sizes: int) -> Iterator[Span]:
+    for start, length in zip(_numbers(parts, offsets), _numbers(parts, sizes), strict=True):
         if length:
             yield start, start + length
 
 
-def _numbers(parts: Iterable[tuple[int, int | bytes]], tag: int) -> list[int]:
+def _numbers(parts: Parts, tag: int) -> list[int]:
     """Return a repeated number, packed or not."""
     numbers: list[int] = []
     for field_number, value in parts:

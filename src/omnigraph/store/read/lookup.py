@@ -290,16 +290,12 @@ def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.A
     if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
         return _nothing(dataset, columns)
     values = {name: _both_zeros(value_set) for name, value_set in where.items()}
-    row_ids = _candidates(dataset, values)
+    row_ids, is_wide = _candidates(dataset, values), len(names) > _WIDE_COLUMNS
+    if row_ids is None and is_wide:
+        # Lance plans a scan in time quadratic to the number of its columns, and a take of rows does not.
+        row_ids = dataset.read(list(where), _condition(values), with_row_id=True).column(ROW_ID).to_numpy()
     if row_ids is not None and len(row_ids) == 0:
         return _nothing(dataset, columns)
-    if row_ids is None and len(names) > _WIDE_COLUMNS:
-        # Lance plans a scan in time quadratic to the number of its columns, and a take of rows does not.
-        narrow = dataset.read(list(where), _condition(values), with_row_id=True)
-        row_ids = narrow.column(ROW_ID).to_numpy()
-        if len(row_ids) == 0:
-            return _nothing(dataset, columns)
-    is_wide = row_ids is not None and len(names) > _WIDE_COLUMNS
     if row_ids is not None and (is_wide or len(row_ids) * _TAKE_COST < dataset.count()):
         rows = dataset.take(row_ids.tolist(), [*names, ROW_ID, ROW_ADDRESS])
     else:
