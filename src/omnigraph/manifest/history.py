@@ -69,8 +69,7 @@ def read_all(log: Dataset) -> list[Commit]:
 
 def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
     """Return the commits with these ids, as far as the log has them."""
-    # Only generated ids are safe inside a filter string.
-    quoted_ids = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
+    quoted_ids = _quoted(commit_ids)
     return _decode(log.read(filter=f"object_id in ({quoted_ids})")) if quoted_ids else []
 
 
@@ -102,8 +101,7 @@ def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: i
 
 def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
     """Return the names of deleted branches, as far as they were recorded at their deletion."""
-    # Only generated ids are safe inside a filter string.
-    quoted_ids = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
+    quoted_ids = _quoted(sorted(branch_ids))
     names: dict[BranchId, BranchNames] = {}
     for commit in _decode(log.read(filter=f"table_branch in ({quoted_ids})")) if quoted_ids else ():
         if commit.branch is not None and commit.branch_names:
@@ -113,6 +111,11 @@ def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[Br
             missing = tuple(name for name in (*recorded.names, *commit.branch_names) if name not in longest)
             names[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
     return names
+
+
+def _quoted(ids: Iterable[str]) -> str:
+    """Return ids as the members of a list in a filter string, in which only generated ids are safe."""
+    return ", ".join(f"'{text}'" for text in ids if is_ulid(text))
 
 
 def _decode(table: pa.Table) -> list[Commit]:

@@ -6,7 +6,8 @@ files, so it is an error and never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -127,8 +128,14 @@ class ManifestContent:
 
 def decode_manifest(raw: bytes) -> ManifestContent:
     """Decode a manifest file; raises `UnknownManifest` if any part of it cannot be interpreted."""
-    try:
+    with _reported_damage():
         return _decode(raw)
+
+
+@contextmanager
+def _reported_damage() -> Iterator[None]:
+    try:
+        yield
     except UnknownManifest:
         raise
     except ValueError as error:
@@ -169,12 +176,8 @@ def _decode(raw: bytes) -> ManifestContent:
 
 def decode_fragment(fragment: bytes) -> list[NamedFile]:
     """Return what a fragment needs: its data files with the folders of their larger blobs, and its deletions."""
-    try:
+    with _reported_damage():
         return list(_decode_fragment(fragment))
-    except UnknownManifest:
-        raise
-    except ValueError as error:
-        raise UnknownManifest(f"it is damaged: {error}") from error
 
 
 def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
@@ -287,27 +290,25 @@ def rebase_manifest(manifest: bytes, dataset: str, uri: str) -> bytes:
     >>> read_message(moved)[0], read_message(read_message(moved)[1][1])
     ((3, 9), ((1, 7), (4, b's3://new/nodes/1/tree/f')))
     """
+
+    def rebase_entry(entry: bytes) -> bytes:
+        return _edit_field(entry, _BASE_PATH, lambda path: _rebase_path(path.decode(), dataset, uri).encode())
+
+    return _edit_field(manifest, _BASES, rebase_entry)
+
+
+def _edit_field(message: bytes, number: int, edit: Callable[[bytes], bytes]) -> bytes:
     return write_message(
-        (field, _rebase_entry(value, dataset, uri) if field == _BASES else value)
-        for field, value in read_message(manifest)
+        (field, edit(value) if field == number and isinstance(value, bytes) else value)
+        for field, value in read_message(message)
     )
 
 
-def _rebase_entry(entry: int | bytes, dataset: str, uri: str) -> bytes:
-    assert isinstance(entry, bytes)
-    parts: Parts = read_message(entry)
-    return write_message(
-        (field, _rebase_path(value, dataset, uri) if field == _BASE_PATH else value) for field, value in parts
-    )
-
-
-def _rebase_path(value: int | bytes, dataset: str, uri: str) -> bytes:
-    assert isinstance(value, bytes)
-    path = value.decode()
+def _rebase_path(path: str, dataset: str, uri: str) -> str:
     root, end, inside = f"{path}/".rpartition(f"/{dataset}/")
     if not (root and end):
         message = (
             f"a fork of `{dataset}` inherits files from `{path}`, which is not in this graph; restore it from a backup"
         )
         raise StorageError(message, kind=StorageKind.PERMANENT, path=path)
-    return f"{uri}/{inside}".rstrip("/").encode()
+    return f"{uri}/{inside}".rstrip("/")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
@@ -337,9 +337,8 @@ class _Honesty:
     """
 
     def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
         self._fragments = {fragment.fragment_id: fragment for fragment in dataset.lance.get_fragments()}
-        self._newest: dict[int, int] = {}
+        self._newest_row = cache(lambda fragment_id: newest_row_version(dataset, self._fragments[fragment_id]))
 
     def coverage(self, segment: Index) -> frozenset[int]:
         # A segment was built from the rows of its version; a newer row in a covered fragment cannot be in it.
@@ -347,11 +346,6 @@ class _Honesty:
         return frozenset(
             fragment_id for fragment_id in claimed if self._newest_row(fragment_id) <= segment.dataset_version
         )
-
-    def _newest_row(self, fragment_id: int) -> int:
-        if fragment_id not in self._newest:
-            self._newest[fragment_id] = newest_row_version(self._dataset, self._fragments[fragment_id])
-        return self._newest[fragment_id]
 
 
 def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BTREE) -> int:

@@ -148,7 +148,7 @@ class TextCache:
     """Analysed texts of fragments, and lengths that segments of indexes hold: neither depends on a version."""
 
     def __init__(self, bytes_max: int = TEXT_CACHE_BYTES_MAX) -> None:
-        self._entries: LruCache[Hashable, Corpus | Lengths] = LruCache(sys.maxsize, bytes_max)
+        self.entries: LruCache[Hashable, Any] = LruCache(sys.maxsize, bytes_max)
         self._frequencies: LruCache[frozenset[str], dict[str, int]] = LruCache(_KEPT_FREQUENCIES_MAX)
 
     def frequencies(self, segments: frozenset[str]) -> dict[str, int]:
@@ -157,12 +157,6 @@ class TextCache:
         if len(cached) > _KEPT_WORDS_MAX:
             cached.clear()
         return cached
-
-    def get(self, key: Hashable) -> Any:
-        return self._entries.get(key)
-
-    def put(self, key: Hashable, entry: Corpus | Lengths) -> None:
-        self._entries.put(key, entry, entry.nbytes)
 
 
 def distinct_words(text: str) -> list[str]:
@@ -271,11 +265,11 @@ class TextSearch:
         """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
         number = self._dataset.field_ids[self._column]
         key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
-        corpus: Corpus | None = self._cache.get(key)
+        corpus: Corpus | None = self._cache.entries.get(key)
         if corpus is None or not np.isin(self._live.ids[span], corpus.rows, assume_unique=True).all():
             texts = self._read({fragment.id})
             corpus = Corpus(texts.column(ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
-            self._cache.put(key, corpus)
+            self._cache.entries.put(key, corpus, corpus.nbytes)
         return corpus
 
     def _read(self, fragment_ids: Collection[int] | None = None) -> pa.Table:
@@ -286,10 +280,10 @@ class TextSearch:
         segments = {}
         try:
             for segment, covered in segments_of(self._dataset, self._column, IndexKind.FULLTEXT):
-                lengths = self._cache.get(segment.uuid)
+                lengths: Lengths | None = self._cache.entries.get(segment.uuid)
                 if lengths is None:
                     lengths = read_lengths(self._dataset, segment)
-                    self._cache.put(segment.uuid, lengths)
+                    self._cache.entries.put(segment.uuid, lengths, lengths.nbytes)
                 segments[segment.uuid] = (lengths, covered)
         except Unreadable:
             return None
