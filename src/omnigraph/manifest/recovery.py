@@ -1,4 +1,4 @@
-"""Recovery: finish links of published versions, resolve dead intents, and find orphan files.
+"""Recovery: finish links of published versions, resolve dead intents, and find orphan files; and the audit of it.
 
 Mark and sweep, idempotent and safe beside live writers of any process: a file is an orphan if no version of a live
 branch names it, no live intent claims it, and it is older than anything that a writer may still be staging.

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours over vectors in memory.
+"""Exact nearest neighbours over vectors in memory, and the centres of clusters by which searches leave vectors out.
 
 Knows rows by number only; which vectors are here is decided in `vector_search`.
 """

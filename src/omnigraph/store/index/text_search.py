@@ -4,8 +4,6 @@ Occurrences of words come from the full-text index where it knows the rows, and 
 does not; statistics and scores are computed from both together, so an index changes neither results nor scores. Typing
 errors are looked up among the words that occur, because an index keeps stems and a stem is no measure of how a word was
 misspelt.
-
-Pure; exact for words of any length, and compared all at once.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ Letters: TypeAlias = NDArray[np.uint32]
 # Written here because it measured better: among 200,000 words a search takes 1 to 5 ms, with `rapidfuzz.process.cdist`
 # 13 to 20 ms.
 class Words:
-    """Distinct words in the order of their lengths, so that those of one length are a matrix of letters.
+    """Distinct words in the order of their lengths: those of one length are a matrix of letters, compared all at once.
 
     >>> words = Words(pa.array(["sea", "seas", "tee", "wind"]))
     >>> words.within("sea", 1), words.within("seat", 2), words.within("xyz", 2)

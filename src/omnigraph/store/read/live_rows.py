@@ -1,4 +1,7 @@
-"""The rows that live at one pinned version, by stable row id: what any index answers is checked against them."""
+"""The rows that live at one pinned version, by stable row id, and the files that say which rows are deleted.
+
+What any index answers is checked against the rows that live.
+"""
 
 from __future__ import annotations
 

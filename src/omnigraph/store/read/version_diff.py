@@ -1,6 +1,7 @@
-"""Version diffs: the rows that may differ between two versions of a dataset, from fragments and row versions alone.
+"""Version diffs: the rows that may differ between two versions of a dataset, and those that both begin with.
 
-Reads no column but the ids of those rows, so the cost follows what was written between the two versions.
+Known from fragments and row versions alone. No column is read but the ids of rows that may differ, so the cost follows
+what was written between the two versions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compaction: small fragments rewritten as few large ones; row ids, row versions and blobs stay as they are.
 
-Stages only. A rewrite takes b-tree coverage away, so it is committed in one chain with an `index.renewal`. What was
-rewritten at one version can be moved to a later one; rows that went in between are then marked as gone in its files.
+Stages only. A rewrite takes b-tree coverage away, so it is committed in one chain with a renewal of the indexes. What
+was rewritten at one version can be moved to a later one; rows that went meanwhile are then marked as gone in its files.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Verification of staged files: each is checked to be complete, and its checksum taken, before it is published.
 
+Checksums are packed into one text, which commits and logs record and `verify` compares with what is stored.
+
 On a disk the bytes are read back, mostly from the page cache. In an object store, whose puts are atomic, one ranged
 request a file returns size, footer and ETag; requests run concurrently with the next steps of the writer.
 """
