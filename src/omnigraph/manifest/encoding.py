@@ -252,7 +252,8 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
     stamp = int(text)
     if stamp > catalog_format.FORMAT_STAMP:
         raise _wrong_format(
-            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
+            " first",
             stamp,
         )
     if catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) is None:
