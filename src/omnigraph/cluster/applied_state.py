@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, error, has_errors, read_storage
+from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, cluster_error, has_errors, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
@@ -38,22 +38,30 @@ if TYPE_CHECKING:
 
 def storage_of(location: str) -> str:
     """Return the root of a cluster's storage: that of a folder with `cluster.yaml`, else the location itself."""
+    folder = _folder_of(location)
+    return location if folder is None else read_storage(folder)
+
+
+def _folder_of(location: str) -> Path | None:
+    """Return a location that is a folder with `cluster.yaml`; None for one that is storage."""
     path = Path(location)
-    if "://" not in location and (path / CONFIG_NAME).is_file():
-        return read_storage(path)
-    return location
+    return path if "://" not in location and (path / CONFIG_NAME).is_file() else None
+
+
+def _read_newest(ledger: Ledger) -> ClusterState:
+    stored = ledger.read()
+    if stored is None:
+        message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
+        raise cluster_error("cluster_state_missing", STATE_FOLDER, message)
+    return stored.state
 
 
 def read_applied(ledger: Ledger) -> ClusterState:
     """Return the newest revision; raises `ClusterError` without a ledger or a graph."""
-    stored = ledger.read()
-    if stored is None:
-        message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
-    if not stored.state.graphs():
-        message = "no graph is applied; run `omnigraph cluster apply`"
-        raise ClusterError.of([error("cluster_empty", STATE_FOLDER, message)])
-    return stored.state
+    state = _read_newest(ledger)
+    if not state.graphs():
+        raise cluster_error("cluster_empty", STATE_FOLDER, "no graph is applied; run `omnigraph cluster apply`")
+    return state
 
 
 def choose_graph(state: ClusterState, graph_id: str | None) -> str:
@@ -82,12 +90,12 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
             continue
         if "applies_to" not in resource:
             message = "the ledger does not say what the policy is bound to; run `omnigraph cluster apply`"
-            raise ClusterError.of([error("policy_bindings_missing", address, message)])
+            raise cluster_error("policy_bindings_missing", address, message)
         text = require_payload(ledger, address, resource["digest"]).decode()
         for scope in resource["applies_to"]:
             if scope in texts:
                 message = f"`{scope}` has two policies; bind one, and apply again"
-                raise ClusterError.of([error("duplicate_policy_binding", address, message)])
+                raise cluster_error("duplicate_policy_binding", address, message)
             texts[scope] = text
     return texts
 
@@ -108,7 +116,7 @@ def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> Blob
         return None
     if digest_of(policy["allow"]) != policy["digest"]:
         message = "the recorded policy of external blobs does not match its digest; apply again"
-        raise ClusterError.of([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
+        raise cluster_error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)
     bases = [BlobBase.parse(item["base"], item["scope"]) for item in policy["allow"] if item["scope"] in scopes]
     return BlobRules(tuple(bases)) if bases else None
 
@@ -132,10 +140,10 @@ def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
         data = ledger.read_payload(address, digest)
     except ClusterError as failure:
         message = failure.findings[0].message
-        raise ClusterError.of([error("catalog_payload_digest_mismatch", address, message)]) from None
+        raise cluster_error("catalog_payload_digest_mismatch", address, message) from None
     if data is None:
         message = "its stored content is missing; run `omnigraph cluster apply`, which stores it again"
-        raise ClusterError.of([error("catalog_payload_missing", address, message)])
+        raise cluster_error("catalog_payload_missing", address, message)
     return data
 
 
@@ -160,12 +168,16 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
         ClusterError: There is no ledger, or content of it is missing.
     """
     ledger = Ledger(storage_of(location))
-    stored = ledger.read()
-    if stored is None:
-        message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
-    folder = Path(location).absolute() if "://" not in location and (Path(location) / CONFIG_NAME).is_file() else None
-    return dict(_read_pipelines(ledger, stored.state, folder))
+    state, folder = _read_newest(ledger), _folder_of(location)
+    pipelines = {}
+    for address, resource in state.resources.items():
+        if address.startswith("pipeline."):
+            text = require_payload(ledger, address, resource["digest"]).decode()
+            [(name, declaration)] = parse_pipelines(text, address, folder and folder.absolute()).items()
+            graph_id = str(declaration.graph)
+            queries = tuple(read_queries(ledger, state, graph_id))
+            pipelines[name] = AppliedPipeline(declaration, ledger.graph_uri(graph_id), queries)
+    return pipelines
 
 
 def schedule_book(location: str) -> ScheduleBook:
@@ -191,18 +203,6 @@ def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
         }
 
     return read
-
-
-def _read_pipelines(ledger: Ledger, state: ClusterState, folder: Path | None) -> list[tuple[str, AppliedPipeline]]:
-    pipelines = []
-    for address, resource in state.resources.items():
-        if address.startswith("pipeline."):
-            text = require_payload(ledger, address, resource["digest"]).decode()
-            [(name, declaration)] = parse_pipelines(text, address, folder).items()
-            graph_id = str(declaration.graph)
-            queries = tuple(read_queries(ledger, state, graph_id))
-            pipelines.append((name, AppliedPipeline(declaration, ledger.graph_uri(graph_id), queries)))
-    return pipelines
 
 
 @dataclass
@@ -266,7 +266,7 @@ def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
     provider = state.resources.get(address)
     if provider is None or digest_of(provider.get("embedding_profile")) != provider["digest"]:
         message = "the recorded provider does not match its digest; apply again"
-        raise ClusterError.of([error("embedding_provider_digest_mismatch", address, message)])
+        raise cluster_error("embedding_provider_digest_mismatch", address, message)
     profile = provider["embedding_profile"]
     variable = (profile["api_key"] or "").removeprefix("${").removesuffix("}")
     secret = os.environ.get(variable, "") if variable else ""

@@ -34,17 +34,16 @@ from omnigraph.cluster.ledger import (
     read_lock,
 )
 from omnigraph.cluster.plan import (
-    Approvals,
     Change,
     GraphInspection,
     Plan,
+    compare_resources,
     graph_of,
     inspect_graph,
     make_plan,
-    preview_migration,
     write_approval,
 )
-from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
+from omnigraph.cluster.recovery import finish_movements, read_pending, sweep
 from omnigraph.engine.external_blobs import BLOB_SCOPES
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
@@ -133,10 +132,9 @@ class Cluster:
     def validate(self) -> Report:
         """Check everything that the folder declares, without touching storage."""
         desired = read_desired(self.config)
-        digests = {address: resource.digest for address, resource in desired.resources.items()}
         dependencies = {address: list(item.depends_on) for address, item in desired.resources.items()}
-        members = {"resource_digests": digests, "resources": list(digests), "dependencies": dependencies}
-        return self._report(desired.findings, **members)
+        members = {"resources": list(desired.resources), "dependencies": dependencies}
+        return self._report(desired.findings, resource_digests=desired.digests, **members)
 
     def plan(self) -> Report:
         """Compare the folder with what is deployed; changes nothing."""
@@ -207,8 +205,7 @@ class Cluster:
         desired = self._desired()
         stored = self.ledger.read()
         state = stored.state if stored is not None else ClusterState()
-        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {})
-        diffs = [diff_change(self.ledger, desired, state, change) for change in plan.changes]
+        diffs = [diff_change(self.ledger, desired, state, change) for change in compare_resources(desired, state)]
         return self._report(desired.findings, diffs=diffs)
 
     def open(self, graph_id: str | None = None) -> Graph:
@@ -262,7 +259,7 @@ class Cluster:
 
     def _desired(self) -> DesiredState:
         desired = read_desired(self.config)
-        if not desired.is_valid:
+        if has_errors(desired.findings):
             raise ClusterError.of(desired.findings)
         return desired
 
@@ -285,12 +282,7 @@ class Cluster:
         # A sidecar is only reported here: the apply that follows settles it first.
         _, findings = read_pending(self.ledger)
         content_findings = check_content(self.ledger, state)
-        state = forget_lost(state, content_findings)
-
-        def preview(graph_id: str) -> Json:
-            return preview_migration(self.ledger, graph_id, desired.graphs[graph_id].schema.text)
-
-        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {}, preview)
+        plan = make_plan(self.ledger, desired, forget_lost(state, content_findings), {})
         return plan, (*findings, *content_findings, *plan.findings)
 
     def _observations(self, stored: StoredState | None) -> Json:
@@ -322,7 +314,7 @@ class Cluster:
             record = operation_record(operation, self.actor)
             stored, is_written = self.ledger.write(replace(observer.state, operation=record), base), True
         assert stored is not None
-        finish_sweep(self.ledger, swept)
+        finish_movements(self.ledger, swept.used_approvals, swept.retired)
         observations = {"observations": dict(observer.state.observations), "state_revision": stored.state.revision}
         return self._report(findings, state_written=is_written, **observations)
 

@@ -78,6 +78,11 @@ class ClusterError(OmniGraphError):
         return tuple(Finding.from_json(item) for item in items)
 
 
+def cluster_error(code: str, path: str, message: str) -> ClusterError:
+    """Return the error of a single finding."""
+    return ClusterError.of([error(code, path, message)])
+
+
 CONFIG_NAME: Final = "cluster.yaml"
 # What later versions of the format will mean; refused by name, so that nothing is silently ignored.
 RESERVED: Final = ("apply", "env_file", "embeddings", "ui", "aliases", "bindings")
@@ -149,10 +154,10 @@ def read_config(directory: str | Path) -> ClusterConfig:
         data, _ = read_regular_file(folder / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
         return parse_config(data.decode(), folder)
     except UsageError as failure:
-        raise ClusterError.of([error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message)]) from None
+        raise cluster_error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message) from None
     except UnicodeDecodeError as failure:
         message = f"byte {failure.start} is not UTF-8; save the file as UTF-8"
-        raise ClusterError.of([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
+        raise cluster_error("invalid_cluster_yaml", CONFIG_NAME, message) from None
 
 
 def read_storage(directory: Path) -> str:
@@ -189,6 +194,16 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     return ClusterConfig(directory, storage, uses_lock, name, providers, graphs, policies, pipelines, text)
 
 
+def check_graph_id(graph_id: str) -> None:
+    """Raise `UsageError` for an id that no server can serve."""
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
+        raise UsageError(
+            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
+            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
+            graph_id=graph_id,
+        )
+
+
 class _ClusterDocument(Document):
     """A `cluster.yaml` being read; its problems are findings of a cluster command."""
 
@@ -222,10 +237,10 @@ class _ClusterDocument(Document):
     def check_graph_ids(self, node: yaml.Node | None) -> None:
         """Report ids that no server can serve."""
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not GRAPH_ID.fullmatch(str(key.value)) or key.value in RESERVED_GRAPH_IDS:
-                reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
-                rule = f"1 to 64 letters, digits and `-`, and none of {reserved}"
-                self.fault(key, f"`{key.value}` cannot be the id of a graph: {rule}", "invalid_name")
+            try:
+                check_graph_id(str(key.value))
+            except UsageError as failure:
+                self.fault(key, failure.message, "invalid_name")
 
     def boolean(self, node: yaml.Node) -> bool | None:
         """Return a truth value."""

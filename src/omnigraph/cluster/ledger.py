@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import orjson
 
 from omnigraph import clock
-from omnigraph.cluster.config import ClusterError, Finding, error, warning
+from omnigraph.cluster.config import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.cluster.desired import sha256
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.manifest.locks import HeldLock, LockHeld, LockInfo, LockUnreadable, NumberedLocks
@@ -179,7 +179,7 @@ class Ledger:
             return StoredState(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
-            raise ClusterError.of([error("state_unreadable", _state_path(revision), message)]) from None
+            raise cluster_error("state_unreadable", _state_path(revision), message) from None
 
     def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
         """Write the successor of a revision; raises if another operation has written it first.
@@ -192,7 +192,7 @@ class Ledger:
         # Optimistic concurrency: of two writers that read revision n, one creates n + 1, with or without the lock.
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
-            raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
+            raise cluster_error("state_cas_mismatch", STATE_FOLDER, message)
         return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
     def write_payload(self, address: str, digest: str, data: bytes) -> bool:
@@ -211,18 +211,14 @@ class Ledger:
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
             message = f"the stored content of `{address}` does not match its digest; `cluster apply` stores it again"
-            raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
+            raise cluster_error("catalog_payload_mismatch", payload_path(address, digest), message)
         return data
 
     def read_json(self, folder: str) -> dict[str, Json]:
         """Return the JSON objects of a folder below `__cluster` by their path."""
         paths = [info.path for info in self.objects.list(f"{FOLDER}/{folder}") if info.path.endswith(".json")]
-        decoded = {}
-        for path in paths:
-            data = self.objects.read_if_exists(path)
-            if data is not None:
-                decoded[path] = _decode(path, data)
-        return decoded
+        contents = {path: self.objects.read_if_exists(path) for path in paths}
+        return {path: _decode(path, data) for path, data in contents.items() if data is not None}
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
         """Create or replace a JSON object."""
@@ -241,7 +237,7 @@ def _decode(path: str, data: bytes) -> Json:
 
 def unreadable_object(path: str, reason: str) -> ClusterError:
     """Return the error of a stored object that another tool has written or damaged."""
-    return ClusterError.of([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
+    return cluster_error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")
 
 
 def _state_path(revision: int) -> str:
@@ -361,13 +357,13 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
     """Release the lock of another process; `lock_id` must be that of the current holder."""
     current = read_lock(ledger)
     if current is None or not current.is_held:
-        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
+        raise cluster_error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")
     if current.lock_id != lock_id:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
-        raise ClusterError.of([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+        raise cluster_error("state_lock_id_mismatch", LOCK_FOLDER, message)
     # The next number is created as released, so the holder notices that it has lost before its next change.
     if not _locks(ledger).release_by_force(current, actor):
-        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
+        raise cluster_error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")
 
 
 def _locks(ledger: Ledger) -> NumberedLocks:
@@ -376,19 +372,18 @@ def _locks(ledger: Ledger) -> NumberedLocks:
 
 def _unreadable_error(failure: LockUnreadable) -> ClusterError:
     message = "it cannot be decoded; delete the object if no operation is running"
-    return ClusterError.of([error("invalid_state_lock", failure.path, message)])
+    return cluster_error("invalid_state_lock", failure.path, message)
 
 
 def _held_error(lock: LockInfo | None) -> ClusterError:
-    if lock is None:
-        message = "other operations took the lock first each time; nothing was changed. Run the command again"
-        return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
-    by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
-    message = (
-        f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
-        f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
-    )
-    return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
+    message = "other operations took the lock first each time; nothing was changed. Run the command again"
+    if lock is not None:
+        by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
+        message = (
+            f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
+            f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
+        )
+    return cluster_error("state_lock_held", LOCK_FOLDER, message)
 
 
 class ClusterLock:
@@ -411,4 +406,4 @@ class ClusterLock:
         """Raise if the lock was taken over; called before everything that changes storage."""
         if self._lock.is_lost:
             message = "another operation has taken over the lock; nothing more was changed. Run the command again"
-            raise ClusterError.of([error("state_lock_lost", LOCK_FOLDER, message)])
+            raise cluster_error("state_lock_lost", LOCK_FOLDER, message)

@@ -6,7 +6,7 @@ never deletes a graph; an apply that runs again does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
@@ -128,11 +128,11 @@ def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
     return Sweep(result, tuple(retired), pending, tuple(findings), tuple(used))
 
 
-def finish_sweep(ledger: Ledger, swept: Sweep) -> None:
+def finish_movements(ledger: Ledger, used_approvals: Iterable[Json], sidecars: Iterable[str]) -> None:
     """Mark used approvals and remove settled sidecars, after the state that records them was written."""
-    for artifact in swept.used_approvals:
+    for artifact in used_approvals:
         ledger.write_json(approval_path(artifact["approval_id"]), artifact)
-    for path in swept.retired:
+    for path in sidecars:
         ledger.objects.discard(path)
 
 

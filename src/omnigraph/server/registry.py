@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omnigraph import graph as graphs
-from omnigraph.cluster.config import ClusterError, error
+from omnigraph.cluster.config import ClusterError, check_graph_id, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.maintain.maintenance import Maintenance, Reconciler
@@ -24,7 +24,6 @@ from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import set_default_embedder
 from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import SERVER_CANCEL_SECONDS_MAX, SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
 from omnigraph.policy import Policy, load_bundle
@@ -281,16 +280,6 @@ class GraphRegistry:
         """Close all graphs."""
         for served in (*self.served.values(), *self.retired):
             served.graph.close()
-
-
-def check_graph_id(graph_id: str) -> None:
-    """Raise `UsageError` for an invalid graph id."""
-    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
-        raise UsageError(
-            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
-            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
-            graph_id=graph_id,
-        )
 
 
 def open_registry(
