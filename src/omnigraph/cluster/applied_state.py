@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, cluster_error, has_errors, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
-from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger
+from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, AppliedState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
 from omnigraph.engine.authorization import PolicyHook
 from omnigraph.engine.external_blobs import SERVER_SAFE, BlobBase, BlobRules
@@ -48,7 +48,7 @@ def _folder_of(location: str) -> Path | None:
     return path if "://" not in location and (path / CONFIG_NAME).is_file() else None
 
 
-def _read_newest(ledger: Ledger) -> ClusterState:
+def _read_newest(ledger: Ledger) -> AppliedState:
     stored = ledger.read()
     if stored is None:
         message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
@@ -56,7 +56,7 @@ def _read_newest(ledger: Ledger) -> ClusterState:
     return stored.state
 
 
-def read_applied(ledger: Ledger) -> ClusterState:
+def read_applied(ledger: Ledger) -> AppliedState:
     """Return the newest revision; raises `ClusterError` without a ledger or a graph."""
     state = _read_newest(ledger)
     if not state.graphs():
@@ -64,7 +64,7 @@ def read_applied(ledger: Ledger) -> ClusterState:
     return state
 
 
-def choose_graph(state: ClusterState, graph_id: str | None) -> str:
+def choose_graph(state: AppliedState, graph_id: str | None) -> str:
     """Return the id of an applied graph; without an id, that of the only one."""
     graphs = state.graphs()
     if graph_id is None and len(graphs) == 1:
@@ -82,7 +82,7 @@ def locate_graph(location: str, graph_id: str | None) -> str:
     return ledger.graph_uri(choose_graph(read_applied(ledger), graph_id))
 
 
-def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
+def read_policies(ledger: Ledger, state: AppliedState) -> dict[str, str]:
     """Return the text of the policy that is bound to each scope: `cluster`, or `graph.ID`."""
     texts: dict[str, str] = {}
     for address, resource in state.resources.items():
@@ -109,7 +109,7 @@ def applied_schema(ledger: Ledger, graph_id: str, digest: str | None) -> str | N
     return None if data is None else data.decode()
 
 
-def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> BlobRules | None:
+def applied_blob_rules(state: AppliedState, graph_id: str, *scopes: str) -> BlobRules | None:
     """Return the external blobs that a graph allows in some scopes; None if there are none."""
     policy = state.resources[f"graph.{graph_id}"].get("external_blob_policy")
     if policy is None:
@@ -121,7 +121,7 @@ def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> Blob
     return BlobRules(tuple(bases)) if bases else None
 
 
-def read_queries(ledger: Ledger, state: ClusterState, graph_id: str) -> Iterator[Source]:
+def read_queries(ledger: Ledger, state: AppliedState, graph_id: str) -> Iterator[Source]:
     """Yield the files of stored queries of a graph, each with the queries that are applied and no others."""
     prefix = f"query.{graph_id}."
     names: dict[str, list[str]] = {}
@@ -252,7 +252,7 @@ class AppliedSources:
         return Configuration(tokens, checkers, judge, graphs, quarantined)
 
 
-def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
+def applied_embedder(state: AppliedState, graph_id: str) -> Embedder | None:
     """Return the embedder of a graph's provider, with its secret from the environment; None without a provider.
 
     Raises:

@@ -22,12 +22,12 @@ from omnigraph.cluster.config import (
 )
 from omnigraph.cluster.desired import DesiredState, read_desired
 from omnigraph.cluster.ledger import (
+    AppliedState,
     ClusterLock,
-    ClusterState,
     Json,
     Ledger,
     ResourceStatus,
-    StoredState,
+    StoredRevision,
     check_content,
     forget_lost,
     graph_path,
@@ -56,10 +56,10 @@ from omnigraph.limits import CLUSTER_DELETE_OBJECTS
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of an apply; `state` is what the ledger holds afterwards."""
+    """The outcome of an apply; `stored` is what the ledger holds afterwards."""
 
     plan: Plan
-    state: StoredState
+    stored: StoredRevision
     is_converged: bool
     is_written: bool
     findings: tuple[Finding, ...]
@@ -69,7 +69,7 @@ class Applied:
 class _Progress:
     """What an apply has done so far."""
 
-    state: ClusterState
+    state: AppliedState
     sidecars: list[str] = field(default_factory=list)
     used_approvals: list[Json] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Apply:
     """One apply under the lock."""
 
     def __init__(
-        self, ledger: Ledger, lock: ClusterLock, desired: DesiredState, actor: str | None, base: StoredState
+        self, ledger: Ledger, lock: ClusterLock, desired: DesiredState, actor: str | None, base: StoredRevision
     ) -> None:
         self.ledger = ledger
         self.base = base
@@ -216,7 +216,7 @@ class Apply:
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    def _record(self, plan: Plan, progress: _Progress) -> ClusterState:
+    def _record(self, plan: Plan, progress: _Progress) -> AppliedState:
         """Return the state after the changes that were made."""
         state = progress.state
         for change in plan.of("graph", "delete"):
@@ -244,7 +244,7 @@ class Apply:
         shown = [item for item in statuses.items() if item[0] in self.desired.resources or item[0] in resources]
         return replace(state, resources=dict(sorted(resources.items())), statuses=dict(sorted(shown)))
 
-    def _bind_policies(self, plan: Plan, before: ClusterState, resources: dict[str, Json]) -> None:
+    def _bind_policies(self, plan: Plan, before: AppliedState, resources: dict[str, Json]) -> None:
         """Bind changed policies to the graphs that are there, and to those that stay until they are deleted."""
         waiting = waiting_graphs(plan.changes)
         for change in plan.changes:
@@ -259,7 +259,7 @@ class Apply:
             elif change.operation == "delete" and kept:
                 resources[address] = {**resources[address], "applies_to": kept}
 
-    def _write(self, state: ClusterState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
+    def _write(self, state: AppliedState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
         base = self.base
         used = {item["approval_id"]: item for item in progress.used_approvals}
         state = replace(state, approval_records={**state.approval_records, **used})

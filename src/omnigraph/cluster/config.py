@@ -185,7 +185,7 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
         document.version(members["version"])
     name = _metadata_name(document, members.get("metadata"))
     storage = _storage(document, members.get("storage"), directory)
-    uses_lock = _state(document, members.get("state"))
+    uses_lock = _uses_lock(document, members.get("state"))
     providers = _providers(document, members.get("providers"))
     graphs = _graphs(document, members.get("graphs"), providers)
     policies = _policies(document, members.get("policies"), graphs)
@@ -274,7 +274,7 @@ def _metadata_name(document: _ClusterDocument, node: yaml.Node | None) -> str | 
     return document.text(members["name"]) if "name" in members else None
 
 
-def _state(document: _ClusterDocument, node: yaml.Node | None) -> bool:
+def _uses_lock(document: _ClusterDocument, node: yaml.Node | None) -> bool:
     members = document.fields(node, ("backend", "lock"), ()) if node is not None else {}
     if "backend" in members:
         document.word(members["backend"], ("cluster",))

@@ -47,8 +47,11 @@ class ResourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
-    """A revision of the ledger. `resources` maps an address to digest and metadata; `operation` says what made it."""
+class AppliedState:
+    """What is applied, as a revision of the ledger has it.
+
+    `resources` maps an address to digest and metadata; `operation` says what made the revision.
+    """
 
     revision: int = 0
     config_digest: str | None = None
@@ -85,7 +88,7 @@ class ClusterState:
         }
 
     @classmethod
-    def from_json(cls, data: Json) -> ClusterState:
+    def from_json(cls, data: Json) -> AppliedState:
         """Decode a revision; a missing, unknown or wrong member is a `KeyError`, `TypeError` or `ValueError`."""
         unknown = data.keys() - _MEMBERS
         if unknown or data["version"] != VERSION:
@@ -115,7 +118,7 @@ class ClusterState:
         )
 
 
-_MEMBERS: Final = frozenset(ClusterState().to_json())
+_MEMBERS: Final = frozenset(AppliedState().to_json())
 _MAPPINGS: Final = ("resource_statuses", "approval_records", "recovery_records", "observations", "operation")
 # `incarnation` tells a graph from one that was deleted and had the same id.
 _RESOURCE_MEMBERS: Final = frozenset(
@@ -124,10 +127,10 @@ _RESOURCE_MEMBERS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class StoredState:
-    """A state as it was read; `cas` identifies exactly these bytes."""
+class StoredRevision:
+    """A revision as it was read or written; `cas` identifies exactly these bytes."""
 
-    state: ClusterState
+    state: AppliedState
     cas: str
 
 
@@ -143,7 +146,7 @@ class Ledger:
         """Return the address of a graph."""
         return f"{self.root.uri.rstrip('/')}/{graph_path(graph_id)}"
 
-    def read(self) -> StoredState | None:
+    def read(self) -> StoredRevision | None:
         """Return the newest revision, or None if there is none; raises `ClusterError` if it cannot be decoded."""
         revisions = self.revisions()
         return self.read_revision(revisions[-1]) if revisions else None
@@ -167,21 +170,21 @@ class Ledger:
             self._newest, info = self._newest + 1, following
         return (0, 0) if info is None else (self._newest, info.modified_us)
 
-    def read_revision(self, revision: int) -> StoredState | None:
+    def read_revision(self, revision: int) -> StoredRevision | None:
         """Return a revision, or None if there is no such revision."""
         data = self.objects.read_if_exists(_state_path(revision))
         if data is None:
             return None
         try:
-            state = ClusterState.from_json(orjson.loads(data))
+            state = AppliedState.from_json(orjson.loads(data))
             if state.revision != revision:
                 raise ValueError(f"it says that it is revision {state.revision}")
-            return StoredState(state, f"sha256:{sha256(data)}")
+            return StoredRevision(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
             raise cluster_error("state_unreadable", _state_path(revision), message) from None
 
-    def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
+    def write(self, state: AppliedState, base: StoredRevision | None) -> StoredRevision:
         """Write the successor of a revision; raises if another operation has written it first.
 
         A lost answer of storage is no conflict: the revision is read back, and equal bytes are our own.
@@ -193,7 +196,7 @@ class Ledger:
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
             raise cluster_error("state_cas_mismatch", STATE_FOLDER, message)
-        return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
+        return StoredRevision(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
     def write_payload(self, address: str, digest: str, data: bytes) -> bool:
         """Store the content of a query, policy or pipeline by its digest; False if it is stored already."""
@@ -291,7 +294,7 @@ _KINDS: Final = ("query", "policy", "pipeline", "schema")
 _LOST: Final = ("catalog_payload_missing", "catalog_payload_mismatch")
 
 
-def check_content(ledger: Ledger, state: ClusterState) -> list[Finding]:
+def check_content(ledger: Ledger, state: AppliedState) -> list[Finding]:
     """Return a finding for each query, policy, pipeline or schema whose stored content is lost or was changed."""
     findings = []
     for address, resource in state.resources.items():
@@ -310,7 +313,7 @@ def check_content(ledger: Ledger, state: ClusterState) -> list[Finding]:
     return findings
 
 
-def forget_lost(state: ClusterState, findings: Iterable[Finding]) -> ClusterState:
+def forget_lost(state: AppliedState, findings: Iterable[Finding]) -> AppliedState:
     """Forget the digests of lost content, so that the next apply stores it again.
 
     The resources stay, because what a policy is bound to must not be forgotten: a server refuses a revision without the

@@ -16,7 +16,7 @@ import orjson
 from omnigraph import clock
 from omnigraph.cluster.config import Finding, warning
 from omnigraph.cluster.desired import DesiredState, Resource, sha256
-from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, graph_path, unreadable_object
+from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, graph_path, unreadable_object
 from omnigraph.errors import GraphNotFound, OmniGraphError
 from omnigraph.graph import open as open_graph
 from omnigraph.graph import session_of
@@ -88,7 +88,7 @@ class Approvals:
     digest_heads: Callable[[str], str | None]
 
     @classmethod
-    def read(cls, ledger: Ledger, state: ClusterState) -> Approvals:
+    def read(cls, ledger: Ledger, state: AppliedState) -> Approvals:
         """Read the approvals of a cluster. The ledger decides which are used: a crash may have kept one unmarked."""
         used = {approval_path(approval_id) for approval_id in state.approval_records}
         artifacts = ledger.read_json("approvals")
@@ -199,7 +199,7 @@ class Plan:
         }
 
 
-def make_plan(ledger: Ledger, desired: DesiredState, state: ClusterState, pending: Mapping[str, str]) -> Plan:
+def make_plan(ledger: Ledger, desired: DesiredState, state: AppliedState, pending: Mapping[str, str]) -> Plan:
     """Compare desired and applied state; `pending` maps graphs with an unfinished recovery to its operation."""
     approvals = Approvals.read(ledger, state)
     changes: Sequence[Change] = list(compare_resources(desired, state))
@@ -220,7 +220,7 @@ def make_plan(ledger: Ledger, desired: DesiredState, state: ClusterState, pendin
     return Plan(tuple(changes), tuple(required), _blast_radius(desired, changes), tuple(findings))
 
 
-def compare_resources(desired: DesiredState, state: ClusterState) -> Iterator[Change]:
+def compare_resources(desired: DesiredState, state: AppliedState) -> Iterator[Change]:
     """Yield the differences between desired and applied state in the order of their addresses."""
     for address in sorted({*desired.resources, *state.resources}):
         after, before = desired.resources.get(address), state.resources.get(address)
@@ -273,7 +273,7 @@ def _block(changes: Iterable[Change], reason: str, is_blocked: Callable[[Change]
     ]
 
 
-def _block_needed_deletions(changes: Sequence[Change], desired: DesiredState, state: ClusterState) -> list[Change]:
+def _block_needed_deletions(changes: Sequence[Change], desired: DesiredState, state: AppliedState) -> list[Change]:
     """Block changes by which a graph that stays would lose its policy or its embedding provider.
 
     Without its policy, a graph that waits for an approval of its deletion would be open to every actor.
@@ -295,7 +295,7 @@ def _block_needed_deletions(changes: Sequence[Change], desired: DesiredState, st
     return _block(changes, "dependency_not_applied", is_needed)
 
 
-def block_deletion(plan: Plan, desired: DesiredState, state: ClusterState, deletion: Change) -> Plan:
+def block_deletion(plan: Plan, desired: DesiredState, state: AppliedState, deletion: Change) -> Plan:
     """Keep a graph that a plan deletes, with all that belongs to it, because its approval is stale."""
     required = tuple(
         {**item, "satisfied": False} if item["resource"] == deletion.resource else item
@@ -311,7 +311,7 @@ def _block_graph(changes: Iterable[Change], deletion: Change, reason: str) -> li
     return _block(changes, reason, lambda change: graph_of(change.resource) == graph)
 
 
-def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, failed: set[str]) -> Plan:
+def block_after_failure(plan: Plan, desired: DesiredState, state: AppliedState, failed: set[str]) -> Plan:
     """Block what depends on graphs whose own change failed or was not reached, and every deletion of a graph."""
     deleted = {str(graph_of(item.resource)) for item in plan.of("graph", "delete")}
     changes = _block_dependents(plan.changes, desired, state, failed | deleted)
@@ -319,7 +319,7 @@ def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, 
 
 
 def _block_dependents(
-    changes: Iterable[Change], desired: DesiredState, state: ClusterState, failed: set[str]
+    changes: Iterable[Change], desired: DesiredState, state: AppliedState, failed: set[str]
 ) -> list[Change]:
     """Block all changes of failed graphs, and policies that have no graph yet."""
     missing = {f"graph.{graph}" for graph in failed if f"graph.{graph}" not in state.resources}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -43,8 +43,7 @@ def build(service: Service) -> App:
         router.add("GET", _server_endpoint(service, server_route))
     for route in ROUTES:
         ask = partial(service.answer, route)
-        endpoint = _Endpoint(service, route.path, ask, headers=route.headers, is_change=route.is_change)
-        router.add(route.method, endpoint)
+        router.add(route.method, _Endpoint(service, route.path, ask, route.headers, route.is_change))
     return with_request_log(router, service.metrics)
 
 
@@ -133,23 +132,15 @@ def _error_headers(error: OmniGraphError) -> dict[str, str]:
     return {"Connection": "close"} if isinstance(error, BodyTooLarge) else {}
 
 
+@dataclass(frozen=True, slots=True)
 class _Endpoint:
     """The ASGI application of one route; every error becomes a response."""
 
-    def __init__(
-        self,
-        service: Service,
-        path: str,
-        respond_to: Respond,
-        *,
-        headers: Mapping[str, str] | None = None,
-        is_change: bool = False,
-    ) -> None:
-        self.service = service
-        self.headers = headers or {}
-        self.path = path
-        self.respond_to = respond_to
-        self.is_change = is_change
+    service: Service
+    path: str
+    respond_to: Respond
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_change: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         log = request_log(scope)
@@ -200,11 +191,7 @@ class _Endpoint:
             response.end()
             raise
 
-        def end() -> None:
-            response.end()
-            streams.release()
-
-        return replace(response, end=end)
+        return response.releasing(streams.release)
 
     def _error_response(self, log: RequestLog, error: OmniGraphError) -> Response:
         return error_response(self.service, log, error, is_change=self.is_change)

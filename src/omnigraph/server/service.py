@@ -121,13 +121,7 @@ class Service:
             path = dict(scope["path_params"])
             call: Call[Any] = Call(served, graph, actor, None, path, headers, caller=caller)
             response = await self._handle(route, call, scope["query_string"], receive)
-            used = use.pop_all()
-
-        def end() -> None:
-            used.close()
-            response.end()
-
-        return replace(response, end=end)
+            return response.releasing(use.pop_all().close)
 
     async def _handle(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Response:
         """Read and authorize a request, and run its handler; writes are admitted per actor."""
@@ -209,22 +203,14 @@ class Service:
         The slot is held until the response was sent, because its data stays in memory until then.
         """
         disconnected = asyncio.create_task(wait_for_disconnect(receive))
-        try:
-            await self._take_slot(call.caller, disconnected)
-            release = _call_once(lambda: self.read_slots.release(call.caller))
+        with ExitStack() as slot:
             try:
+                await self._take_slot(call.caller, disconnected)
+                slot.callback(self.read_slots.release, call.caller)
                 response = await self._run_cancellable(work, disconnected, call.cancel)
-            except BaseException:
-                release()
-                raise
-        finally:
-            disconnected.cancel()
-
-        def end() -> None:
-            release()
-            response.end()
-
-        return replace(response, end=_call_once(end), disconnected=call.cancel.cancel)
+            finally:
+                disconnected.cancel()
+            return replace(response, disconnected=call.cancel.cancel).releasing(slot.pop_all().close)
 
     async def _take_slot(self, caller: str, disconnected: asyncio.Task[None]) -> None:
         if self.read_slots.take_now(caller):
@@ -342,17 +328,6 @@ def _check_early(checks: Callable[[Call[Any]], tuple[Check, ...]], call: Call[An
     """Deny a request before its body is read; its graph remembers the decisions."""
     for action, scope in checks(call):
         session_of(call.graph).require(action, scope)
-
-
-def _call_once(function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls `function` on its first call only."""
-    pending = [function]
-
-    def run() -> None:
-        if pending:
-            pending.pop()()
-
-    return run
 
 
 def server_stopping() -> GraphError:
