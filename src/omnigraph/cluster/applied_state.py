@@ -18,7 +18,6 @@ from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, c
 from omnigraph.cluster.desired import digest_of, select_queries
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, AppliedState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
-from omnigraph.engine.authorization import PolicyHook
 from omnigraph.engine.external_blobs import SERVER_SAFE, BlobBase, BlobRules
 from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
@@ -27,8 +26,14 @@ from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipeli
 from omnigraph.pipeline.scheduler.book import ScheduleBook
 from omnigraph.pipeline.scheduler.child import ScheduledPipeline
 from omnigraph.pipeline.scheduler.runner import ReadPipelines
-from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.registry import Configuration, GraphConfig, Quarantine, fingerprint_files
+from omnigraph.server.registry import (
+    Configuration,
+    GraphConfig,
+    Quarantine,
+    fingerprint_files,
+    load_checkers,
+    load_server_policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -226,10 +231,8 @@ class AppliedSources:
         policies = read_policies(self.ledger, state)
         mode = self.make_auth_mode(bool(tokens.entries), bool(policies))
         mode.check()
-        loaded = {graph_id: _bundle(policies.get(f"graph.{graph_id}"), graph_id) for graph_id in state.graphs()}
-        checkers: dict[str, PolicyHook] = {graph_id: mode.checker(policy) for graph_id, policy in loaded.items()}
-        server_text = policies.get(CLUSTER_SCOPE)
-        judge = None if server_text is None else load_bundle(server_text, scope="server", graph_id="root")
+        checkers = load_checkers({name: policies.get(f"graph.{name}") for name in state.graphs()}, mode)
+        server_policy = load_server_policy(policies.get(CLUSTER_SCOPE))
         pending, findings = read_pending(self.ledger)
         if has_errors(findings):
             raise ClusterError.of([item for item in findings if item.severity == "error"])
@@ -249,7 +252,7 @@ class AppliedSources:
                 message = f"an interrupted `{pending[graph_id]}` is not finished; run `omnigraph cluster apply`"
                 is_kept = pending[graph_id] != "graph_delete"
                 quarantined[graph_id] = Quarantine("cluster_recovery_pending", message, is_kept)
-        return Configuration(tokens, checkers, judge, graphs, quarantined)
+        return Configuration(tokens, checkers, server_policy, graphs, quarantined)
 
 
 def applied_embedder(state: AppliedState, graph_id: str) -> Embedder | None:
@@ -273,7 +276,3 @@ def applied_embedder(state: AppliedState, graph_id: str) -> Embedder | None:
     if variable and not secret:
         raise UsageError(f"the provider `{name}` needs its key; set {variable} and restart the server")
     return make_embedder(profile["kind"], profile["base_url"] or "", profile["model"] or "", secret)
-
-
-def _bundle(text: str | None, graph_id: str) -> Policy | None:
-    return None if text is None else load_bundle(text, scope="graph", graph_id=graph_id)

@@ -161,10 +161,9 @@ def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph
 
 def _sample_actors(bundle: Bundle) -> tuple[str, ...]:
     """Return the first actor of each combination of groups that occurs."""
-    samples: dict[frozenset[str], str] = {}
+    samples: dict[tuple[str, ...], str] = {}
     for actor in sorted(bundle.actors):
-        groups = frozenset(name for name, members in bundle.groups.items() if actor in members)
-        samples.setdefault(groups, actor)
+        samples.setdefault(bundle.groups_of(actor), actor)
     return tuple(samples.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
@@ -22,9 +22,6 @@ from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response
 from omnigraph.server.routes import ServerRoute
 from omnigraph.server.service import Service
-
-if TYPE_CHECKING:
-    from omnigraph.server.service import Service
 
 HTML: Final = "text/html; charset=utf-8"
 SCRIPT: Final = "text/javascript; charset=utf-8"
@@ -162,29 +159,13 @@ def metrics_text(service: Service, actor: str | None) -> Response:
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
-    ServerRoute(
-        "/",
-        True,
-        welcome,
-        "What is served here; for browsers a page to look at graphs.",
-        answers.Welcome,
-        is_instant=True,
-        page=page,
-        headers=HEADER_NAMES,
-    ),
-    ServerRoute(
-        "/page.js",
-        True,
-        script,
-        "The script of the page.",
-        SCRIPT,
-        is_instant=True,
-        headers=HEADER_NAMES,
-    ),
+    ServerRoute("/", True, welcome, "What is served here; for browsers a page to look at graphs.",
+                answers.Welcome, is_instant=True, page=page, headers=HEADER_NAMES),
+    ServerRoute("/page.js", True, script, "The script of the page.", SCRIPT, is_instant=True, headers=HEADER_NAMES),
     ServerRoute("/page.css", True, style, "The style of the page.", STYLE, is_instant=True, headers=HEADER_NAMES),
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
     ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", MEDIA_TYPE),
-)
+)  # fmt: skip
