@@ -344,7 +344,8 @@ def _ndjson_content(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[st
 
 
 def _response(about: str, content: Mapping[str, Any], headers: Iterable[str] = ()) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": about, "headers": _headers((wire.REQUEST_ID, *headers))}
+    references = {name: {"$ref": f"#/components/headers/{name}"} for name in (wire.REQUEST_ID, *headers)}
+    response: dict[str, Any] = {"description": about, "headers": references}
     return {**response, "content": dict(content)} if content else response
 
 
@@ -353,25 +354,19 @@ def _error_responses(statuses: Iterable[str]) -> dict[str, Any]:
 
 
 def _route_error_responses(route: Route) -> dict[str, Any]:
-    statuses, is_head = _route_statuses(route), route.method == "HEAD"
-    special: dict[str, tuple[str, ...]] = {}
-    if route.path.endswith("/blob"):
-        special = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")}
-    inlined = statuses if is_head or route.headers else [status for status in statuses if status in special]
-    inline = {
-        status: _error_response(status, (*special.get(status, ()), *route.headers), has_body=not is_head)
-        for status in inlined
-    }
-    return {**_error_responses(statuses), **inline}
+    is_head, is_blob = route.method == "HEAD", route.path.endswith("/blob")
+    blob_headers = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")} if is_blob else {}
+    responses = _error_responses(_route_statuses(route))
+    for status in responses:
+        headers = (*blob_headers.get(status, ()), *route.headers)
+        if headers or is_head:
+            responses[status] = _error_response(status, headers, has_body=not is_head)
+    return responses
 
 
 def _error_response(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
     content = {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if has_body else {}
     return _response(_ERROR_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
-
-
-def _headers(names: Iterable[str]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _operation_name(method: str, path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -156,11 +156,9 @@ class Service:
             return await self._run_watched(lambda: route.handle(call), receive, call)
 
     async def _receive_load(self, receive: Receive, limit: int, resource: str, folder: Path) -> bytes | Path:
-        def run(write: Callable[[], None]) -> Awaitable[None]:
-            return self.run(self.writers, write)
-
+        file = folder / "body.ndjson"
         try:
-            return await spool_body(receive, limit, resource, folder / "body.ndjson", run)
+            return await spool_body(receive, limit, resource, file, lambda write: self.run(self.writers, write))
         except OSError as error:
             raise StorageError(
                 f"the server cannot keep the body in its temporary directory: {error.strerror}; nothing was written",
@@ -244,7 +242,7 @@ class Service:
             cancel.cancel()
             raise
 
-    async def _run_write(self, work: Callable[[], R], caller: str, seconds: float = SERVER_WRITE_SECONDS_MAX) -> R:
+    async def _run_write(self, work: Callable[[], R], caller: str, seconds: float) -> R:
         """Run a write in a thread; on timeout or shutdown, respond with what is known about its outcome.
 
         A write that has not reached its commit point by then is closed: its thread can no longer publish it.
