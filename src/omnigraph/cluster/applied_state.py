@@ -9,10 +9,10 @@ revision that cannot be served is refused as a whole, and the one before stays i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, cluster_error, has_errors, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
@@ -26,6 +26,7 @@ from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipeli
 from omnigraph.pipeline.scheduler.book import ScheduleBook
 from omnigraph.pipeline.scheduler.child import ScheduledPipeline
 from omnigraph.pipeline.scheduler.runner import ReadPipelines
+from omnigraph.server.auth import AuthMode, Tokens
 from omnigraph.server.registry import (
     Configuration,
     GraphConfig,
@@ -34,11 +35,6 @@ from omnigraph.server.registry import (
     load_checkers,
     load_server_policy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from omnigraph.server.auth import AuthMode, Tokens
 
 
 def storage_of(location: str) -> str:
@@ -216,7 +212,7 @@ class AppliedSources:
 
     ledger: Ledger
     read_tokens: Callable[[], Tokens]
-    make_auth_mode: Callable[[bool, bool], AuthMode]
+    is_unauthenticated: bool
     token_files: tuple[Path, ...] = ()
 
     def fingerprint(self) -> Hashable:
@@ -229,7 +225,7 @@ class AppliedSources:
         state = read_applied(self.ledger)
         tokens = self.read_tokens()
         policies = read_policies(self.ledger, state)
-        mode = self.make_auth_mode(bool(tokens.entries), bool(policies))
+        mode = AuthMode(bool(tokens.entries), bool(policies), self.is_unauthenticated)
         mode.check()
         checkers = load_checkers({name: policies.get(f"graph.{name}") for name in state.graphs()}, mode)
         server_policy = load_server_policy(policies.get(CLUSTER_SCOPE))

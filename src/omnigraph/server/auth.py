@@ -145,14 +145,6 @@ class ReadOnlyPolicy(AllowAll):
 READ_ONLY_POLICY = ReadOnlyPolicy()
 
 
-def _denial(policy: PolicyHook, action: str, scope: Scope, actor: str | None) -> PolicyDenied | None:
-    try:
-        policy.enforce(action, scope, actor)
-    except PolicyDenied as denial:
-        return denial
-    return None
-
-
 class DecisionCache:
     """The policy of one request: caches decisions, so that each is made, and logged, once."""
 
@@ -166,7 +158,11 @@ class DecisionCache:
         # Scopes compare by the names in use; decisions depend on former names as well.
         key = (action, scope, scope.branch_names, scope.target_names, actor)
         if key not in self._denials:
-            self._denials[key] = _denial(self._policy, action, scope, actor)
+            try:
+                self._policy.enforce(action, scope, actor)
+                self._denials[key] = None
+            except PolicyDenied as raised:
+                self._denials[key] = raised
         if (denial := self._denials[key]) is not None:
             raise denial
 

@@ -11,11 +11,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.schema import SchemaReceipt
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
@@ -26,6 +27,7 @@ from omnigraph.limits import (
     SERVER_STREAM_WAIT_SECONDS,
     SERVER_STREAMS_BYTES_MAX,
 )
+from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
 from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
 from omnigraph.server.registry import ServedGraph
@@ -95,13 +97,9 @@ def json_response(value: object, status: int = 200, *, has_committed: bool = Fal
     return Response(dump(value), status=status, has_committed=has_committed)
 
 
-class _Receipt(Protocol):
-    @property
-    def commit(self) -> object: ...
-    def to_json(self) -> dict[str, object]: ...
-
-
-def receipt_response(receipt: _Receipt, **more: object) -> Response:
+def receipt_response(
+    receipt: MutationReceipt | IngestReceipt | MergeReceipt | SchemaReceipt, **more: object
+) -> Response:
     """Return the response of a write."""
     return json_response({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
 

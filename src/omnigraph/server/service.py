@@ -64,6 +64,12 @@ R = TypeVar("R")
 
 _RESOURCES = {"json": "request_body_bytes", "ndjson": "graph_batch_request_bytes"}
 _MEDIA = {"json": JSON, "ndjson": NDJSON}
+# The metrics that count errors, by code; every code that begins with `conflict.` is a conflict, too.
+_COUNTED = {
+    "precondition.failed": names.CONFLICTS,
+    "policy.denied": names.DENIALS,
+    "request.too_many": names.REFUSALS,
+}
 
 
 class Service:
@@ -298,12 +304,9 @@ class Service:
 
     def count(self, error: OmniGraphError) -> None:
         """Count an error in the metrics."""
-        if error.code.startswith("conflict.") or error.code == "precondition.failed":
-            self.metrics.count(names.CONFLICTS)
-        elif error.code == "policy.denied":
-            self.metrics.count(names.DENIALS)
-        elif error.code == "request.too_many":
-            self.metrics.count(names.REFUSALS)
+        name = names.CONFLICTS if error.code.startswith("conflict.") else _COUNTED.get(error.code)
+        if name is not None:
+            self.metrics.count(name)
 
     def close(self) -> bool:
         """Stop the threads and close the graphs; False if storage blocked some of them for too long."""

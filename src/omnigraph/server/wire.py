@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import orjson
@@ -384,10 +384,10 @@ def from_json(kind: type[T], body: bytes) -> T:
 
 def from_query(kind: type[T], query: bytes) -> T:
     """Parse a query string; only lists may repeat."""
-    hints = {name: hint for name, (_, hint) in input_fields(kind).items()}
+    hints = {name: hint for name, (_, hint) in input_fields(cast(Any, kind)).items()}
     values: dict[str, Any] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if list in map(get_origin, _options(hints.get(name))):
+        if any(get_origin(option) is list for option in _options(hints.get(name))):
             values.setdefault(name, []).append(value)
         elif name in values:
             raise UsageError(f"`{name}` is given more than once", name=name)
@@ -397,7 +397,7 @@ def from_query(kind: type[T], query: bytes) -> T:
 
 
 def _build(kind: type[T], document: Mapping[str, Any]) -> T:
-    shape = input_fields(kind)
+    shape = input_fields(cast(Any, kind))
     # A null field counts as absent. Inside a field, such as `params`, null is a value.
     document = {name: value for name, value in _resolve_aliases(kind, document).items() if value is not None}
     unknown = sorted(document.keys() - shape.keys())

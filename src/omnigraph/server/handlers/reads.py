@@ -44,7 +44,7 @@ def get(call: Call[wire.BlobInput]) -> Response:
     blob = _find_blob(call)
     if (conditional := _conditional_response(call, blob)) is not None:
         return conditional
-    headers, byte_range = _headers(blob), _requested_range(call, blob)
+    headers, byte_range = _headers(blob.etag, blob.snapshot_commit_id), _requested_range(call, blob)
     start, end = byte_range or (0, blob.length)
     if byte_range is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.length}"
@@ -56,7 +56,7 @@ def head(call: Call[wire.BlobInput]) -> Response:
     """Respond like `get`, without ranges, and without reading the blob."""
     blob = _find_blob(call)
     conditional = _conditional_response(call, blob)
-    headers = {**_headers(blob), "Content-Length": str(blob.length)}
+    headers = {**_headers(blob.etag, blob.snapshot_commit_id), "Content-Length": str(blob.length)}
     return Response(b"", wire.BYTES, headers=headers) if conditional is None else conditional
 
 
@@ -75,8 +75,8 @@ def _find_blob(call: Call[wire.BlobInput]) -> Blob:
     )
 
 
-def _headers(blob: Blob) -> dict[str, str]:
-    return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
+def _headers(etag: object, snapshot: object) -> dict[str, str]:
+    return {"ETag": str(etag), "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: str(snapshot or "")}
 
 
 def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
@@ -84,8 +84,7 @@ def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
     context = error.context
     headers = {"Content-Range": f"bytes */{context['length']}"} if error.code == "blob.range" else {}
     if "etag" in context:
-        tag, snapshot = str(context["etag"]), str(context["snapshot_commit_id"] or "")
-        headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
+        headers |= _headers(context["etag"], context["snapshot_commit_id"])
     return headers
 
 
@@ -103,7 +102,7 @@ def _conditional_response(call: Call[wire.BlobInput], blob: Blob) -> Response | 
         )
     unless = call.header("if-none-match")
     if unless is not None and (unless.strip() == "*" or blob.etag in _etags(unless, strong=False)):
-        return Response(b"", None, 304, _headers(blob))
+        return Response(b"", None, 304, _headers(blob.etag, blob.snapshot_commit_id))
     return None
 
 
