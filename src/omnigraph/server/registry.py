@@ -5,7 +5,6 @@ Configuration errors are reported at start-up.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from omnigraph import graph as graphs
 from omnigraph.cluster.config import ClusterError, check_graph_id, error
@@ -31,9 +30,6 @@ from omnigraph.server.admission import ExportSlots
 from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
 from omnigraph.store.objects.backend import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
-
-if TYPE_CHECKING:
-    from omnigraph.server.service import Service
 
 T = TypeVar("T")
 log: Final = logging.getLogger("omnigraph.server")
@@ -140,16 +136,6 @@ def fingerprint_files(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | 
             yield None
         else:
             yield status.st_mtime_ns, status.st_size, status.st_ino
-
-
-async def watch_configuration(service: Service) -> None:
-    """Read tokens and policies, or the ledger of a cluster, again whenever they change."""
-    registry = service.registry
-    while True:
-        await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.admin_threads, registry.needs_reload):
-            service.reload_soon()
-        await service.run(service.admin_threads, registry.close_retired)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,14 @@ class Service:
         values = headers.get("authorization", ())
         return self.registry.tokens.actor_of(values[0] if len(values) == 1 else None)
 
+    async def watch_configuration(self) -> None:
+        """Read tokens and policies, or the ledger of a cluster, again whenever they change."""
+        while True:
+            await asyncio.sleep(self.reload_seconds)
+            if await self.run(self.admin_threads, self.registry.needs_reload):
+                self.reload_soon()
+            await self.run(self.admin_threads, self.registry.close_retired)
+
     def reload_soon(self) -> None:
         """Reload tokens and policies; on errors, which are logged, the old ones stay in force."""
         if self._reloading is None or self._reloading.done():
@@ -220,9 +228,8 @@ class Service:
         if self.read_slots.take_now(caller):
             return
         waiting = asyncio.ensure_future(self.read_slots.take(caller))
-        must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((waiting, disconnected, must_exit), return_when=asyncio.FIRST_COMPLETED)
+            await self._wait_for_any(waiting, disconnected)
             if not waiting.done():
                 raise ClientDisconnected if disconnected.done() else server_stopping()
             await waiting
@@ -232,8 +239,6 @@ class Service:
             elif not waiting.cancelled() and waiting.exception() is None:
                 self.read_slots.release(caller)
             raise
-        finally:
-            must_exit.cancel()
 
     async def _run_cancellable(
         self, work: Callable[[], Response], disconnected: asyncio.Task[None], cancel: CancelToken
@@ -293,12 +298,16 @@ class Service:
         return await asyncio.wrap_future(thread)
 
     async def _wait(self, running: asyncio.Future[R], seconds: float | None = None) -> None:
-        """Wait for a future, its timeout, or the shutdown deadline."""
+        """Wait for a future, its timeout, or the shutdown deadline and a moment more."""
+        await self._wait_for_any(running, seconds=seconds)
+        if self.is_late.is_set() and not running.done():
+            await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
+
+    async def _wait_for_any(self, *running: asyncio.Future[Any], seconds: float | None = None) -> None:
+        """Wait for one of some futures, a timeout, or the shutdown deadline."""
         must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((running, must_exit), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if must_exit.done() and not running.done():
-                await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
+            await asyncio.wait((*running, must_exit), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             must_exit.cancel()
 

@@ -7,6 +7,7 @@ requests to it alone: a value of a graph that looked like markup could neither r
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -45,18 +46,17 @@ HEADER_NAMES: Final = (*_HEADERS, "Vary")
 def welcome(service: Service, actor: str | None) -> Response:
     """Return what is served, for programs."""
     response = json_response({"name": "omnigraph", "version": __version__, "openapi": "/openapi.json"})
-    return Response(response.body, headers={"Vary": "Accept"})
+    return replace(response, headers={"Vary": "Accept"})
 
 
-@cache
 def page() -> Response:
     """Return the page, for browsers."""
-    return Response(_read("index.html"), HTML, headers={**_HEADERS, "Vary": "Accept"})
+    return replace(_static("index.html", HTML), headers={**_HEADERS, "Vary": "Accept"})
 
 
 @cache
 def _static(name: str, media: str) -> Response:
-    return Response(_read(name), media, headers=_HEADERS)
+    return Response((_FILES / name).read_bytes(), media, headers=_HEADERS)
 
 
 def script(service: Service, actor: str | None) -> Response:
@@ -65,10 +65,6 @@ def script(service: Service, actor: str | None) -> Response:
 
 def style(service: Service, actor: str | None) -> Response:
     return _static("page.css", STYLE)
-
-
-def _read(name: str) -> bytes:
-    return (_FILES / name).read_bytes()
 
 
 def prefers_html(accept: str) -> bool:
