@@ -95,13 +95,12 @@ _SECRET: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class ProviderDeclaration:
-    """An embedding provider; `api_key_variable` names an environment variable, and is resolved when a server starts."""
+    """An embedding provider, as it is recorded; `api_key` is `${NAME}`, which a server reads from its environment."""
 
-    name: str
     kind: str
     base_url: str | None
     model: str | None
-    api_key_variable: str | None
+    api_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,6 @@ class ClusterConfig:
     directory: Path
     storage: str
     uses_lock: bool
-    name: str | None
     providers: Mapping[str, ProviderDeclaration]
     graphs: Mapping[str, GraphDeclaration]
     policies: Mapping[str, PolicyDeclaration]
@@ -183,7 +181,7 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     members = document.fields(root, ("version", *optional), ("version", "graphs"))
     if "version" in members:
         document.version(members["version"])
-    name = _metadata_name(document, members.get("metadata"))
+    _check_metadata(document, members.get("metadata"))
     storage = _storage(document, members.get("storage"), directory)
     uses_lock = _uses_lock(document, members.get("state"))
     providers = _providers(document, members.get("providers"))
@@ -191,7 +189,7 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     policies = _policies(document, members.get("policies"), graphs)
     pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
     document.finish()
-    return ClusterConfig(directory, storage, uses_lock, name, providers, graphs, policies, pipelines, text)
+    return ClusterConfig(directory, storage, uses_lock, providers, graphs, policies, pipelines, text)
 
 
 def check_graph_id(graph_id: str) -> None:
@@ -269,9 +267,10 @@ def _storage(document: _ClusterDocument, node: yaml.Node | None, directory: Path
     return os.path.join(folder, text) if is_relative else text
 
 
-def _metadata_name(document: _ClusterDocument, node: yaml.Node | None) -> str | None:
+def _check_metadata(document: _ClusterDocument, node: yaml.Node | None) -> None:
     members = document.fields(node, ("name",), ()) if node is not None else {}
-    return document.text(members["name"]) if "name" in members else None
+    if "name" in members:
+        document.text(members["name"])
 
 
 def _uses_lock(document: _ClusterDocument, node: yaml.Node | None) -> bool:
@@ -289,10 +288,10 @@ def _providers(document: _ClusterDocument, node: yaml.Node | None) -> dict[str, 
         kind = document.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
         base_url = _base_url(document, values["base_url"]) if "base_url" in values else None
         model = document.text(values["model"]) if "model" in values else None
-        variable = _secret(document, values["api_key"]) if "api_key" in values else None
+        secret = _secret(document, values["api_key"]) if "api_key" in values else None
         if "api_key" not in values and kind not in ("mock", None):
             document.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
-        providers[name] = ProviderDeclaration(name, kind or "mock", base_url, model, variable)
+        providers[name] = ProviderDeclaration(kind or "mock", base_url, model, secret)
     return providers
 
 
@@ -315,7 +314,7 @@ def _secret(document: _ClusterDocument, node: yaml.Node) -> str | None:
         message = "a secret must not be in the file; name the environment variable that holds it as `${NAME}`"
         document.fault(node, message, "inline_secret")
         return None
-    return match[1]
+    return match[0]
 
 
 def _graphs(

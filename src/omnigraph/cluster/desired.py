@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,6 @@ class Resource:
 class DesiredGraph:
     """A declared graph with its compiled schema and queries."""
 
-    declaration: GraphDeclaration
     schema: Source
     catalog: Catalog
     queries: StoredQueries
@@ -111,10 +110,9 @@ def select_queries(source: Source, names: Set[str]) -> Source:
 def read_desired(config: ClusterConfig) -> DesiredState:
     """Read, compile and digest everything that a configuration declares; problems become findings."""
     reader = _Reader(config)
-    for provider in config.providers.values():
-        profile = {"kind": provider.kind, "base_url": provider.base_url, "model": provider.model}
-        profile["api_key"] = None if provider.api_key_variable is None else "${" + provider.api_key_variable + "}"
-        reader.add(Resource(f"provider.embedding.{provider.name}", digest_of(profile), {"embedding_profile": profile}))
+    for name, provider in config.providers.items():
+        profile = asdict(provider)
+        reader.add(Resource(f"provider.embedding.{name}", digest_of(profile), {"embedding_profile": profile}))
     for graph in config.graphs.values():
         reader.read_graph(graph)
     for policy in config.policies.values():
@@ -150,7 +148,7 @@ class _Reader:
         text = schema.text.encode()
         self.add(Resource(address, sha256(text), payload=text, depends_on=(f"graph.{graph.id}",)))
         queries = self._read_queries(graph, catalog)
-        self.graphs[graph.id] = DesiredGraph(graph, schema, catalog, queries)
+        self.graphs[graph.id] = DesiredGraph(schema, catalog, queries)
         self.add(self._graph_resource(graph, address))
 
     def _graph_resource(self, graph: GraphDeclaration, schema: str) -> Resource:
