@@ -18,7 +18,7 @@ from omnigraph.cluster.ledger import payload_path
 from omnigraph.cluster.recovery import write_sidecar
 from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.graph import session_of
-from omnigraph.server.auth import Tokens
+from omnigraph.server.auth import AuthMode, Tokens
 from omnigraph.server.registry import GraphRegistry, Reconcilers, open_cluster_registry
 from tests.support.cluster_folder import QUERIES, SCHEMA, cluster, deploy, write_folder
 
@@ -28,7 +28,7 @@ POLICIES = "policies:\n  team: {file: team.yaml, applies_to: [knowledge]}\n"
 
 
 def sources(folder: Path) -> AppliedSources:
-    return AppliedSources(cluster(folder).ledger, lambda: Tokens(()), True)
+    return AppliedSources(cluster(folder).ledger, lambda: Tokens(()), lambda *_: AuthMode(False, False, True))
 
 
 @contextmanager

@@ -24,12 +24,11 @@ LEASE_SECONDS = 1
 PAUSED = f"""
 import os, signal, sys
 from omnigraph.cluster import Cluster, ClusterError
-from omnigraph.cluster import lock
 from omnigraph.failpoints import Point, armed
-from omnigraph.manifest import intents
+from omnigraph.manifest import intents, locks
 intents._host = lambda: "another-machine"
 intents.HEARTBEAT_LOST_SECONDS = {LEASE_SECONDS}
-lock.HEARTBEAT_SECONDS = 0.2
+locks.HEARTBEAT_SECONDS = 0.2
 count = 0
 def tick(detail):
     global count

@@ -121,11 +121,14 @@ def serve(
 def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -> GraphRegistry:
     from omnigraph.cli.target import open_ledger
     from omnigraph.cluster.applied_state import AppliedSources
-    from omnigraph.server.auth import read_tokens, token_files
+    from omnigraph.server.auth import AuthMode, read_tokens, token_files
     from omnigraph.server.registry import open_cluster_registry
 
+    def auth_mode(has_tokens: bool, has_policy: bool) -> AuthMode:
+        return AuthMode(has_tokens, has_policy, is_unauthenticated)
+
     requires_all = requires_all or is_set(settings.read("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
-    sources = AppliedSources(open_ledger(location), read_tokens, is_unauthenticated, token_files())
+    sources = AppliedSources(open_ledger(location), read_tokens, auth_mode, token_files())
     return open_cluster_registry(sources, requires_all=requires_all)
 
 

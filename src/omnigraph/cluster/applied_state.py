@@ -212,7 +212,7 @@ class AppliedSources:
 
     ledger: Ledger
     read_tokens: Callable[[], Tokens]
-    is_unauthenticated: bool
+    make_auth_mode: Callable[[bool, bool], AuthMode]
     token_files: tuple[Path, ...] = ()
 
     def fingerprint(self) -> Hashable:
@@ -225,7 +225,7 @@ class AppliedSources:
         state = read_applied(self.ledger)
         tokens = self.read_tokens()
         policies = read_policies(self.ledger, state)
-        mode = AuthMode(bool(tokens.entries), bool(policies), self.is_unauthenticated)
+        mode = self.make_auth_mode(bool(tokens.entries), bool(policies))
         mode.check()
         checkers = load_checkers({name: policies.get(f"graph.{name}") for name in state.graphs()}, mode)
         server_policy = load_server_policy(policies.get(CLUSTER_SCOPE))
