@@ -22,7 +22,7 @@ def test_guide_lists_every_code() -> None:
     root = Path(__file__).parent.parent.parent
     sources = [*(root / "src" / "omnigraph" / "cluster").glob("*.py"), root / "src/omnigraph/server/registry.py"]
     text = "\n".join(path.read_text() for path in sources)
-    constructed = re.findall(r'(?:\berror|\bwarning|Finding|Quarantine|_fault|_reject)\(\s*"([a-z_]+)"', text)
+    constructed = re.findall(r'(?:\b(?:cluster_)?error|\bwarning|Finding|Quarantine|_fault)\(\s*"([a-z_]+)"', text)
     at_places = re.findall(
         r'"([a-z]+(?:_[a-z]+)+)"\s*\)', "\n".join(re.findall(r"document\.fault\(.*?\"\)", text, re.S))
     )

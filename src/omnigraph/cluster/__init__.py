@@ -15,7 +15,7 @@ __all__ = ["Cluster", "ClusterError", "Finding", "Report"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when used: the command line looks at `managed` alone, and starts fast.
+    # Imported when used: the command line mostly needs the ledger alone, and starts fast.
     if name not in _HOMES:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     from importlib import import_module

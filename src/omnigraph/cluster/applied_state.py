@@ -9,16 +9,15 @@ revision that cannot be served is refused as a whole, and the one before stays i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, error, has_errors, read_storage
+from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, cluster_error, has_errors, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
-from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, ClusterState, Ledger
+from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, AppliedState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
-from omnigraph.engine.authorization import PolicyHook
 from omnigraph.engine.external_blobs import SERVER_SAFE, BlobBase, BlobRules
 from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
@@ -27,36 +26,46 @@ from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipeli
 from omnigraph.pipeline.scheduler.book import ScheduleBook
 from omnigraph.pipeline.scheduler.child import ScheduledPipeline
 from omnigraph.pipeline.scheduler.runner import ReadPipelines
-from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.registry import Configuration, GraphConfig, Quarantine, fingerprint_files
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from omnigraph.server.auth import AuthMode, Tokens
+from omnigraph.server.auth import AuthMode, Tokens
+from omnigraph.server.registry import (
+    Configuration,
+    GraphConfig,
+    Quarantine,
+    fingerprint_files,
+    load_checkers,
+    load_server_policy,
+)
 
 
 def storage_of(location: str) -> str:
     """Return the root of a cluster's storage: that of a folder with `cluster.yaml`, else the location itself."""
+    folder = _folder_of(location)
+    return location if folder is None else read_storage(folder)
+
+
+def _folder_of(location: str) -> Path | None:
+    """Return a location that is a folder with `cluster.yaml`; None for one that is storage."""
     path = Path(location)
-    if "://" not in location and (path / CONFIG_NAME).is_file():
-        return read_storage(path)
-    return location
+    return path if "://" not in location and (path / CONFIG_NAME).is_file() else None
 
 
-def read_applied(ledger: Ledger) -> ClusterState:
-    """Return the newest revision; raises `ClusterError` without a ledger or a graph."""
+def _read_newest(ledger: Ledger) -> AppliedState:
     stored = ledger.read()
     if stored is None:
         message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
-    if not stored.state.graphs():
-        message = "no graph is applied; run `omnigraph cluster apply`"
-        raise ClusterError.of([error("cluster_empty", STATE_FOLDER, message)])
+        raise cluster_error("cluster_state_missing", STATE_FOLDER, message)
     return stored.state
 
 
-def choose_graph(state: ClusterState, graph_id: str | None) -> str:
+def read_applied(ledger: Ledger) -> AppliedState:
+    """Return the newest revision; raises `ClusterError` without a ledger or a graph."""
+    state = _read_newest(ledger)
+    if not state.graphs():
+        raise cluster_error("cluster_empty", STATE_FOLDER, "no graph is applied; run `omnigraph cluster apply`")
+    return state
+
+
+def choose_graph(state: AppliedState, graph_id: str | None) -> str:
     """Return the id of an applied graph; without an id, that of the only one."""
     graphs = state.graphs()
     if graph_id is None and len(graphs) == 1:
@@ -74,7 +83,7 @@ def locate_graph(location: str, graph_id: str | None) -> str:
     return ledger.graph_uri(choose_graph(read_applied(ledger), graph_id))
 
 
-def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
+def read_policies(ledger: Ledger, state: AppliedState) -> dict[str, str]:
     """Return the text of the policy that is bound to each scope: `cluster`, or `graph.ID`."""
     texts: dict[str, str] = {}
     for address, resource in state.resources.items():
@@ -82,12 +91,12 @@ def read_policies(ledger: Ledger, state: ClusterState) -> dict[str, str]:
             continue
         if "applies_to" not in resource:
             message = "the ledger does not say what the policy is bound to; run `omnigraph cluster apply`"
-            raise ClusterError.of([error("policy_bindings_missing", address, message)])
+            raise cluster_error("policy_bindings_missing", address, message)
         text = require_payload(ledger, address, resource["digest"]).decode()
         for scope in resource["applies_to"]:
             if scope in texts:
                 message = f"`{scope}` has two policies; bind one, and apply again"
-                raise ClusterError.of([error("duplicate_policy_binding", address, message)])
+                raise cluster_error("duplicate_policy_binding", address, message)
             texts[scope] = text
     return texts
 
@@ -101,19 +110,19 @@ def applied_schema(ledger: Ledger, graph_id: str, digest: str | None) -> str | N
     return None if data is None else data.decode()
 
 
-def applied_blob_rules(state: ClusterState, graph_id: str, *scopes: str) -> BlobRules | None:
+def applied_blob_rules(state: AppliedState, graph_id: str, *scopes: str) -> BlobRules | None:
     """Return the external blobs that a graph allows in some scopes; None if there are none."""
     policy = state.resources[f"graph.{graph_id}"].get("external_blob_policy")
     if policy is None:
         return None
     if digest_of(policy["allow"]) != policy["digest"]:
         message = "the recorded policy of external blobs does not match its digest; apply again"
-        raise ClusterError.of([error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)])
+        raise cluster_error("external_blob_policy_digest_mismatch", f"graph.{graph_id}", message)
     bases = [BlobBase.parse(item["base"], item["scope"]) for item in policy["allow"] if item["scope"] in scopes]
     return BlobRules(tuple(bases)) if bases else None
 
 
-def read_queries(ledger: Ledger, state: ClusterState, graph_id: str) -> Iterator[Source]:
+def read_queries(ledger: Ledger, state: AppliedState, graph_id: str) -> Iterator[Source]:
     """Yield the files of stored queries of a graph, each with the queries that are applied and no others."""
     prefix = f"query.{graph_id}."
     names: dict[str, list[str]] = {}
@@ -132,10 +141,10 @@ def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
         data = ledger.read_payload(address, digest)
     except ClusterError as failure:
         message = failure.findings[0].message
-        raise ClusterError.of([error("catalog_payload_digest_mismatch", address, message)]) from None
+        raise cluster_error("catalog_payload_digest_mismatch", address, message) from None
     if data is None:
         message = "its stored content is missing; run `omnigraph cluster apply`, which stores it again"
-        raise ClusterError.of([error("catalog_payload_missing", address, message)])
+        raise cluster_error("catalog_payload_missing", address, message)
     return data
 
 
@@ -160,12 +169,16 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
         ClusterError: There is no ledger, or content of it is missing.
     """
     ledger = Ledger(storage_of(location))
-    stored = ledger.read()
-    if stored is None:
-        message = f"there is no ledger at `{ledger.root.uri}`; run `omnigraph cluster import` and `apply`"
-        raise ClusterError.of([error("cluster_state_missing", STATE_FOLDER, message)])
-    folder = Path(location).absolute() if "://" not in location and (Path(location) / CONFIG_NAME).is_file() else None
-    return dict(_read_pipelines(ledger, stored.state, folder))
+    state, folder = _read_newest(ledger), _folder_of(location)
+    pipelines = {}
+    for address, resource in state.resources.items():
+        if address.startswith("pipeline."):
+            text = require_payload(ledger, address, resource["digest"]).decode()
+            [(name, declaration)] = parse_pipelines(text, address, folder and folder.absolute()).items()
+            graph_id = str(declaration.graph)
+            queries = tuple(read_queries(ledger, state, graph_id))
+            pipelines[name] = AppliedPipeline(declaration, ledger.graph_uri(graph_id), queries)
+    return pipelines
 
 
 def schedule_book(location: str) -> ScheduleBook:
@@ -193,18 +206,6 @@ def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
     return read
 
 
-def _read_pipelines(ledger: Ledger, state: ClusterState, folder: Path | None) -> list[tuple[str, AppliedPipeline]]:
-    pipelines = []
-    for address, resource in state.resources.items():
-        if address.startswith("pipeline."):
-            text = require_payload(ledger, address, resource["digest"]).decode()
-            [(name, declaration)] = parse_pipelines(text, address, folder).items()
-            graph_id = str(declaration.graph)
-            queries = tuple(read_queries(ledger, state, graph_id))
-            pipelines.append((name, AppliedPipeline(declaration, ledger.graph_uri(graph_id), queries)))
-    return pipelines
-
-
 @dataclass
 class AppliedSources:
     """The configuration of a server that follows the ledger of a cluster."""
@@ -226,10 +227,8 @@ class AppliedSources:
         policies = read_policies(self.ledger, state)
         mode = self.make_auth_mode(bool(tokens.entries), bool(policies))
         mode.check()
-        loaded = {graph_id: _bundle(policies.get(f"graph.{graph_id}"), graph_id) for graph_id in state.graphs()}
-        checkers: dict[str, PolicyHook] = {graph_id: mode.checker(policy) for graph_id, policy in loaded.items()}
-        server_text = policies.get(CLUSTER_SCOPE)
-        judge = None if server_text is None else load_bundle(server_text, scope="server", graph_id="root")
+        checkers = load_checkers({name: policies.get(f"graph.{name}") for name in state.graphs()}, mode)
+        server_policy = load_server_policy(policies.get(CLUSTER_SCOPE))
         pending, findings = read_pending(self.ledger)
         if has_errors(findings):
             raise ClusterError.of([item for item in findings if item.severity == "error"])
@@ -249,10 +248,10 @@ class AppliedSources:
                 message = f"an interrupted `{pending[graph_id]}` is not finished; run `omnigraph cluster apply`"
                 is_kept = pending[graph_id] != "graph_delete"
                 quarantined[graph_id] = Quarantine("cluster_recovery_pending", message, is_kept)
-        return Configuration(tokens, checkers, judge, graphs, quarantined)
+        return Configuration(tokens, checkers, server_policy, graphs, quarantined)
 
 
-def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
+def applied_embedder(state: AppliedState, graph_id: str) -> Embedder | None:
     """Return the embedder of a graph's provider, with its secret from the environment; None without a provider.
 
     Raises:
@@ -266,14 +265,10 @@ def applied_embedder(state: ClusterState, graph_id: str) -> Embedder | None:
     provider = state.resources.get(address)
     if provider is None or digest_of(provider.get("embedding_profile")) != provider["digest"]:
         message = "the recorded provider does not match its digest; apply again"
-        raise ClusterError.of([error("embedding_provider_digest_mismatch", address, message)])
+        raise cluster_error("embedding_provider_digest_mismatch", address, message)
     profile = provider["embedding_profile"]
     variable = (profile["api_key"] or "").removeprefix("${").removesuffix("}")
     secret = os.environ.get(variable, "") if variable else ""
     if variable and not secret:
         raise UsageError(f"the provider `{name}` needs its key; set {variable} and restart the server")
     return make_embedder(profile["kind"], profile["base_url"] or "", profile["model"] or "", secret)
-
-
-def _bundle(text: str | None, graph_id: str) -> Policy | None:
-    return None if text is None else load_bundle(text, scope="graph", graph_id=graph_id)

@@ -6,20 +6,28 @@ it, deletions come last, and one revision of the ledger records everything; runn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from omnigraph.cluster.config import CONFIG_NAME, ClusterError, Finding, error, has_errors, read_config, warning
+from omnigraph.cluster.config import (
+    CONFIG_NAME,
+    ClusterError,
+    Finding,
+    cluster_error,
+    error,
+    has_errors,
+    read_config,
+    warning,
+)
 from omnigraph.cluster.desired import DesiredState, read_desired
 from omnigraph.cluster.ledger import (
+    AppliedState,
     ClusterLock,
-    ClusterState,
     Json,
     Ledger,
     ResourceStatus,
-    StoredState,
+    StoredRevision,
     check_content,
     forget_lost,
     graph_path,
@@ -29,18 +37,15 @@ from omnigraph.cluster.plan import (
     Approvals,
     Change,
     Plan,
-    approval_path,
-    bindings_after,
     block_after_failure,
     block_deletion,
     consumed,
     graph_of,
     inspect_graph,
     make_plan,
-    preview_migration,
     waiting_graphs,
 )
-from omnigraph.cluster.recovery import MovementKind, Sweep, without_graph, write_sidecar
+from omnigraph.cluster.recovery import MovementKind, Sweep, finish_movements, without_graph, write_sidecar
 from omnigraph.errors import GraphExists, OmniGraphError, StorageError
 from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph
@@ -51,10 +56,10 @@ from omnigraph.limits import CLUSTER_DELETE_OBJECTS
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of an apply; `state` is what the ledger holds afterwards."""
+    """The outcome of an apply; `stored` is what the ledger holds afterwards."""
 
     plan: Plan
-    state: StoredState
+    stored: StoredRevision
     is_converged: bool
     is_written: bool
     findings: tuple[Finding, ...]
@@ -64,10 +69,9 @@ class Applied:
 class _Progress:
     """What an apply has done so far."""
 
-    state: ClusterState
+    state: AppliedState
     sidecars: list[str] = field(default_factory=list)
     used_approvals: list[Json] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     # Lost content of the base was stored again. It needs a revision, by which servers notice it.
     has_restored: bool = False
@@ -77,7 +81,7 @@ class Apply:
     """One apply under the lock."""
 
     def __init__(
-        self, ledger: Ledger, lock: ClusterLock, desired: DesiredState, actor: str | None, base: StoredState
+        self, ledger: Ledger, lock: ClusterLock, desired: DesiredState, actor: str | None, base: StoredRevision
     ) -> None:
         self.ledger = ledger
         self.base = base
@@ -91,8 +95,7 @@ class Apply:
         self._check_sources()
         content_findings = check_content(self.ledger, swept.state)
         state = forget_lost(swept.state, content_findings)
-        approvals = Approvals.read(self.ledger, state)
-        plan = make_plan(self.desired, state, approvals, swept.pending, self._preview)
+        plan = make_plan(self.ledger, self.desired, state, swept.pending)
         progress = _Progress(state, list(swept.retired), list(swept.used_approvals))
         progress.findings = [*swept.findings, *content_findings, *plan.findings]
         plan = self._move_graphs(plan, progress)
@@ -110,19 +113,11 @@ class Apply:
         config = read_config(self.desired.config.directory)
         if config.text != self.desired.config.text:
             message = "it changed while the command ran; run it again. Nothing was changed"
-            raise ClusterError.of([error("resource_content_changed", CONFIG_NAME, message)])
-        again = read_desired(config)
-        changed = [
-            address
-            for address in {*again.resources, *self.desired.resources}
-            if _digest(again, address) != _digest(self.desired, address)
-        ]
+            raise cluster_error("resource_content_changed", CONFIG_NAME, message)
+        changed = {address for address, _ in read_desired(config).digests.items() ^ self.desired.digests.items()}
         if changed:
             message = "its file changed while the command ran; run it again. Nothing was changed"
             raise ClusterError.of([error("resource_content_changed", address, message) for address in sorted(changed)])
-
-    def _preview(self, graph_id: str) -> Json:
-        return preview_migration(self.ledger, graph_id, self.desired.graphs[graph_id].schema.text)
 
     # -- movements ---------------------------------------------------------------------------------------------
 
@@ -142,31 +137,25 @@ class Apply:
                     message = f"there is something at `{self.ledger.graph_uri(graph_id)}` already; move it away, or"
                     message += " declare the schema that it has"
                 progress.findings.append(error("apply_failed", change.resource, message))
-                progress.failed = {str(graph_of(item.resource)) for item in movements[index:]}
-                return block_after_failure(plan, self.desired, progress.state, progress.failed)
+                failed = {str(graph_of(item.resource)) for item in movements[index:]}
+                return block_after_failure(plan, self.desired, progress.state, failed)
         return plan
 
     def _move(self, change: Change, graph_id: str, progress: _Progress) -> None:
         schema = self.desired.graphs[graph_id].schema
         digest = self.desired.resources[f"schema.{graph_id}"].digest
-        uri = self.ledger.graph_uri(graph_id)
         is_create = change.operation == "create"
-        with nullcontext() if is_create else open_graph(uri, actor=self.actor) as graph:
+        with nullcontext() if is_create else open_graph(self.ledger.graph_uri(graph_id), actor=self.actor) as graph:
             self.lock.require()
             kind: MovementKind = "graph_create" if is_create else "schema_apply"
             version = None if graph is None else graph.snapshot().version
-            sidecar = write_sidecar(
-                self.ledger,
-                kind,
-                graph_id,
-                digest,
-                schema.text,
-                self.actor,
-                observed_manifest_version=version,
-                state_cas_base=self.base.cas,
-            )
+            sidecar = self._write_sidecar(kind, graph_id, digest, schema.text, observed_manifest_version=version)
             self._make_movement(graph, graph_id, sidecar)
         progress.sidecars.append(sidecar)
+
+    def _write_sidecar(self, kind: MovementKind, graph_id: str, digest: str, schema: str, **more: Any) -> str:
+        base = self.base.cas
+        return write_sidecar(self.ledger, kind, graph_id, digest, schema, self.actor, state_cas_base=base, **more)
 
     def _make_movement(self, graph: Graph | None, graph_id: str, sidecar: str) -> None:
         schema = self.desired.graphs[graph_id].schema.text
@@ -209,16 +198,8 @@ class Apply:
                 plan = block_deletion(plan, self.desired, progress.state, change)
                 continue
             before = progress.state.digest(f"schema.{graph_id}") or ""
-            sidecar = write_sidecar(
-                self.ledger,
-                "graph_delete",
-                graph_id,
-                before,
-                "",
-                self.actor,
-                approval_id=approval["approval_id"],
-                state_cas_base=self.base.cas,
-            )
+            approval_id = approval["approval_id"]
+            sidecar = self._write_sidecar("graph_delete", graph_id, before, "", approval_id=approval_id)
             self._delete_objects(graph_path(graph_id))
             progress.sidecars.append(sidecar)
             progress.used_approvals.append(consumed(approval, self.operation_id))
@@ -235,7 +216,7 @@ class Apply:
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    def _record(self, plan: Plan, progress: _Progress) -> ClusterState:
+    def _record(self, plan: Plan, progress: _Progress) -> AppliedState:
         """Return the state after the changes that were made."""
         state = progress.state
         for change in plan.of("graph", "delete"):
@@ -261,20 +242,24 @@ class Apply:
         for address in self.desired.resources.keys() & resources.keys() - {change.resource for change in plan.changes}:
             statuses[address] = ResourceStatus("applied")
         shown = [item for item in statuses.items() if item[0] in self.desired.resources or item[0] in resources]
-        return replace(state, resources=_by_address(resources.items()), statuses=_by_address(shown))
+        return replace(state, resources=dict(sorted(resources.items())), statuses=dict(sorted(shown)))
 
-    def _bind_policies(self, plan: Plan, before: ClusterState, resources: dict[str, Json]) -> None:
+    def _bind_policies(self, plan: Plan, before: AppliedState, resources: dict[str, Json]) -> None:
         """Bind changed policies to the graphs that are there, and to those that stay until they are deleted."""
         waiting = waiting_graphs(plan.changes)
         for change in plan.changes:
-            is_delete = change.operation == "delete"
-            if change.resource.startswith("policy.") and change.resource in resources:
-                bound = before.resources.get(change.resource, {}).get("applies_to", [])
-                if change.disposition != "blocked" or (is_delete and waiting & set(bound)):
-                    scopes = bindings_after(change, self.desired, bound, resources.keys(), waiting)
-                    resources[change.resource] = {**resources[change.resource], "applies_to": scopes}
+            address = change.resource
+            if not address.startswith("policy.") or address not in resources:
+                continue
+            kept = [scope for scope in before.resources.get(address, {}).get("applies_to", ()) if scope in waiting]
+            if change.disposition != "blocked":
+                declared = self.desired.resources[address].metadata["applies_to"]
+                bound = [scope for scope in declared if not scope.startswith("graph.") or scope in resources]
+                resources[address]["applies_to"] = bound + [scope for scope in kept if scope not in bound]
+            elif change.operation == "delete" and kept:
+                resources[address] = {**resources[address], "applies_to": kept}
 
-    def _write(self, state: ClusterState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
+    def _write(self, state: AppliedState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
         base = self.base
         used = {item["approval_id"]: item for item in progress.used_approvals}
         state = replace(state, approval_records={**state.approval_records, **used})
@@ -287,25 +272,13 @@ class Apply:
             changes = [change.to_json() for change in plan.changes]
             record = operation_record("apply", self.actor, operation_id=self.operation_id, changes=changes)
             stored = self.ledger.write(replace(state, operation=record), base)
-        for approval_id, artifact in used.items():
-            self.ledger.write_json(approval_path(approval_id), artifact)
-        for path in progress.sidecars:
-            self.ledger.objects.discard(path)
+        finish_movements(self.ledger, progress.used_approvals, progress.sidecars)
         findings = [*self.lock.findings, *progress.findings, *_blocked_findings(plan)]
         return Applied(plan, stored, is_converged, is_changed, tuple(findings))
 
 
 # What the ledger knows of a resource, and its declaration does not.
 _KEPT: Final = ("incarnation",)
-
-
-def _digest(desired: DesiredState, address: str) -> str | None:
-    resource = desired.resources.get(address)
-    return None if resource is None else resource.digest
-
-
-def _by_address(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(sorted(items))
 
 
 def _blocked_findings(plan: Plan) -> list[Finding]:

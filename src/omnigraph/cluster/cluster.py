@@ -20,12 +20,12 @@ from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.config import ClusterError, Finding, error, has_errors, read_config, warning
 from omnigraph.cluster.desired import DesiredState, read_desired
 from omnigraph.cluster.ledger import (
+    AppliedState,
     ClusterLock,
-    ClusterState,
     Json,
     Ledger,
     ResourceStatus,
-    StoredState,
+    StoredRevision,
     check_content,
     force_unlock,
     forget_lost,
@@ -34,24 +34,23 @@ from omnigraph.cluster.ledger import (
     read_lock,
 )
 from omnigraph.cluster.plan import (
-    Approvals,
     Change,
     GraphInspection,
     Plan,
+    compare_resources,
     graph_of,
     inspect_graph,
     make_plan,
-    preview_migration,
     write_approval,
 )
-from omnigraph.cluster.recovery import finish_sweep, read_pending, sweep
+from omnigraph.cluster.recovery import finish_movements, read_pending, sweep
 from omnigraph.engine.external_blobs import BLOB_SCOPES
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.graph import open as open_graph
 
 
-def diff_change(ledger: Ledger, desired: DesiredState, state: ClusterState, change: Change) -> Json:
+def diff_change(ledger: Ledger, desired: DesiredState, state: AppliedState, change: Change) -> Json:
     """Return a change with the unified difference of its text; that of graphs and providers is their metadata."""
     before = _applied_text(ledger, state, change.resource)
     after = _desired_text(desired, change.resource)
@@ -61,7 +60,7 @@ def diff_change(ledger: Ledger, desired: DesiredState, state: ClusterState, chan
     return {"resource": change.resource, "operation": change.operation, "diff": "\n".join(lines)}
 
 
-def _applied_text(ledger: Ledger, state: ClusterState, address: str) -> str:
+def _applied_text(ledger: Ledger, state: AppliedState, address: str) -> str:
     resource = state.resources.get(address)
     if resource is None:
         return ""
@@ -133,10 +132,9 @@ class Cluster:
     def validate(self) -> Report:
         """Check everything that the folder declares, without touching storage."""
         desired = read_desired(self.config)
-        digests = {address: resource.digest for address, resource in desired.resources.items()}
         dependencies = {address: list(item.depends_on) for address, item in desired.resources.items()}
-        members = {"resource_digests": digests, "resources": list(digests), "dependencies": dependencies}
-        return self._report(desired.findings, **members)
+        members = {"resources": list(desired.resources), "dependencies": dependencies}
+        return self._report(desired.findings, resource_digests=desired.digests, **members)
 
     def plan(self) -> Report:
         """Compare the folder with what is deployed; changes nothing."""
@@ -159,7 +157,7 @@ class Cluster:
             **applied.plan.to_json(),
             "converged": applied.is_converged,
             "state_written": applied.is_written,
-            "state_revision": applied.state.state.revision,
+            "state_revision": applied.stored.state.revision,
         }
         return self._report((*applied.findings, *desired.findings), **members)
 
@@ -206,9 +204,8 @@ class Cluster:
         """Show the text of every difference between the folder and what is deployed; takes no lock."""
         desired = self._desired()
         stored = self.ledger.read()
-        state = stored.state if stored is not None else ClusterState()
-        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {})
-        diffs = [diff_change(self.ledger, desired, state, change) for change in plan.changes]
+        state = stored.state if stored is not None else AppliedState()
+        diffs = [diff_change(self.ledger, desired, state, change) for change in compare_resources(desired, state)]
         return self._report(desired.findings, diffs=diffs)
 
     def open(self, graph_id: str | None = None) -> Graph:
@@ -262,7 +259,7 @@ class Cluster:
 
     def _desired(self) -> DesiredState:
         desired = read_desired(self.config)
-        if not desired.is_valid:
+        if has_errors(desired.findings):
             raise ClusterError.of(desired.findings)
         return desired
 
@@ -274,26 +271,21 @@ class Cluster:
         with hold_lock(self.ledger, operation, self.actor) as lock:
             yield lock
 
-    def _require_state(self) -> StoredState:
+    def _require_state(self) -> StoredRevision:
         stored = self.ledger.read()
         if stored is None:
             raise ClusterError.of([_state_missing("error")])
         return stored
 
-    def _plan(self, desired: DesiredState, stored: StoredState | None) -> tuple[Plan, tuple[Finding, ...]]:
-        state = stored.state if stored is not None else ClusterState()
+    def _plan(self, desired: DesiredState, stored: StoredRevision | None) -> tuple[Plan, tuple[Finding, ...]]:
+        state = stored.state if stored is not None else AppliedState()
         # A sidecar is only reported here: the apply that follows settles it first.
         _, findings = read_pending(self.ledger)
         content_findings = check_content(self.ledger, state)
-        state = forget_lost(state, content_findings)
-
-        def preview(graph_id: str) -> Json:
-            return preview_migration(self.ledger, graph_id, desired.graphs[graph_id].schema.text)
-
-        plan = make_plan(desired, state, Approvals.read(self.ledger, state), {}, preview)
+        plan = make_plan(self.ledger, desired, forget_lost(state, content_findings), {})
         return plan, (*findings, *content_findings, *plan.findings)
 
-    def _observations(self, stored: StoredState | None) -> Json:
+    def _observations(self, stored: StoredRevision | None) -> Json:
         lock = read_lock(self.ledger)
         return {
             "state_observations": {
@@ -304,9 +296,9 @@ class Cluster:
         }
 
     def _observe(
-        self, desired: DesiredState, base: StoredState | None, lock: ClusterLock | None, operation: str
+        self, desired: DesiredState, base: StoredRevision | None, lock: ClusterLock | None, operation: str
     ) -> Report:
-        swept = sweep(self.ledger, base.state if base is not None else ClusterState())
+        swept = sweep(self.ledger, base.state if base is not None else AppliedState())
         observer = _Observer(self.ledger, desired, swept.state)
         for graph_id in desired.graphs:
             observer.look_at(graph_id)
@@ -322,7 +314,7 @@ class Cluster:
             record = operation_record(operation, self.actor)
             stored, is_written = self.ledger.write(replace(observer.state, operation=record), base), True
         assert stored is not None
-        finish_sweep(self.ledger, swept)
+        finish_movements(self.ledger, swept.used_approvals, swept.retired)
         observations = {"observations": dict(observer.state.observations), "state_revision": stored.state.revision}
         return self._report(findings, state_written=is_written, **observations)
 
@@ -333,7 +325,7 @@ class Cluster:
 class _Observer:
     """Compares applied state with live graphs; drifted parts lose their digest, so that the next plan restores them."""
 
-    def __init__(self, ledger: Ledger, desired: DesiredState, state: ClusterState) -> None:
+    def __init__(self, ledger: Ledger, desired: DesiredState, state: AppliedState) -> None:
         self.ledger = ledger
         self.desired = desired
         self.state = state
@@ -391,7 +383,7 @@ def _conditions(statuses: Mapping[str, ResourceStatus], address: str) -> set[str
     return set(statuses[address].conditions) if address in statuses else set()
 
 
-def _without_times(state: ClusterState) -> ClusterState:
+def _without_times(state: AppliedState) -> AppliedState:
     """Return a state without the times of its observations, which alone are no reason for a revision."""
     observations = {
         address: {name: value for name, value in item.items() if name not in ("observed_at", "manifest_version")}

@@ -78,6 +78,11 @@ class ClusterError(OmniGraphError):
         return tuple(Finding.from_json(item) for item in items)
 
 
+def cluster_error(code: str, path: str, message: str) -> ClusterError:
+    """Return the error of a single finding."""
+    return ClusterError.of([error(code, path, message)])
+
+
 CONFIG_NAME: Final = "cluster.yaml"
 # What later versions of the format will mean; refused by name, so that nothing is silently ignored.
 RESERVED: Final = ("apply", "env_file", "embeddings", "ui", "aliases", "bindings")
@@ -90,13 +95,12 @@ _SECRET: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class ProviderDeclaration:
-    """An embedding provider; `api_key_variable` names an environment variable, and is resolved when a server starts."""
+    """An embedding provider, as it is recorded; `api_key` is `${NAME}`, which a server reads from its environment."""
 
-    name: str
     kind: str
     base_url: str | None
     model: str | None
-    api_key_variable: str | None
+    api_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,6 @@ class ClusterConfig:
     directory: Path
     storage: str
     uses_lock: bool
-    name: str | None
     providers: Mapping[str, ProviderDeclaration]
     graphs: Mapping[str, GraphDeclaration]
     policies: Mapping[str, PolicyDeclaration]
@@ -149,10 +152,10 @@ def read_config(directory: str | Path) -> ClusterConfig:
         data, _ = read_regular_file(folder / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
         return parse_config(data.decode(), folder)
     except UsageError as failure:
-        raise ClusterError.of([error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message)]) from None
+        raise cluster_error("cluster_yaml_missing", str(folder / CONFIG_NAME), failure.message) from None
     except UnicodeDecodeError as failure:
         message = f"byte {failure.start} is not UTF-8; save the file as UTF-8"
-        raise ClusterError.of([error("invalid_cluster_yaml", CONFIG_NAME, message)]) from None
+        raise cluster_error("invalid_cluster_yaml", CONFIG_NAME, message) from None
 
 
 def read_storage(directory: Path) -> str:
@@ -178,15 +181,25 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     members = document.fields(root, ("version", *optional), ("version", "graphs"))
     if "version" in members:
         document.version(members["version"])
-    name = _metadata_name(document, members.get("metadata"))
+    _check_metadata(document, members.get("metadata"))
     storage = _storage(document, members.get("storage"), directory)
-    uses_lock = _state(document, members.get("state"))
+    uses_lock = _uses_lock(document, members.get("state"))
     providers = _providers(document, members.get("providers"))
     graphs = _graphs(document, members.get("graphs"), providers)
     policies = _policies(document, members.get("policies"), graphs)
     pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
     document.finish()
-    return ClusterConfig(directory, storage, uses_lock, name, providers, graphs, policies, pipelines, text)
+    return ClusterConfig(directory, storage, uses_lock, providers, graphs, policies, pipelines, text)
+
+
+def check_graph_id(graph_id: str) -> None:
+    """Raise `UsageError` for an id that no server can serve."""
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
+        raise UsageError(
+            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
+            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
+            graph_id=graph_id,
+        )
 
 
 class _ClusterDocument(Document):
@@ -222,10 +235,10 @@ class _ClusterDocument(Document):
     def check_graph_ids(self, node: yaml.Node | None) -> None:
         """Report ids that no server can serve."""
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if not GRAPH_ID.fullmatch(str(key.value)) or key.value in RESERVED_GRAPH_IDS:
-                reserved = ", ".join(sorted(RESERVED_GRAPH_IDS))
-                rule = f"1 to 64 letters, digits and `-`, and none of {reserved}"
-                self.fault(key, f"`{key.value}` cannot be the id of a graph: {rule}", "invalid_name")
+            try:
+                check_graph_id(str(key.value))
+            except UsageError as failure:
+                self.fault(key, failure.message, "invalid_name")
 
     def boolean(self, node: yaml.Node) -> bool | None:
         """Return a truth value."""
@@ -254,12 +267,13 @@ def _storage(document: _ClusterDocument, node: yaml.Node | None, directory: Path
     return os.path.join(folder, text) if is_relative else text
 
 
-def _metadata_name(document: _ClusterDocument, node: yaml.Node | None) -> str | None:
+def _check_metadata(document: _ClusterDocument, node: yaml.Node | None) -> None:
     members = document.fields(node, ("name",), ()) if node is not None else {}
-    return document.text(members["name"]) if "name" in members else None
+    if "name" in members:
+        document.text(members["name"])
 
 
-def _state(document: _ClusterDocument, node: yaml.Node | None) -> bool:
+def _uses_lock(document: _ClusterDocument, node: yaml.Node | None) -> bool:
     members = document.fields(node, ("backend", "lock"), ()) if node is not None else {}
     if "backend" in members:
         document.word(members["backend"], ("cluster",))
@@ -274,10 +288,10 @@ def _providers(document: _ClusterDocument, node: yaml.Node | None) -> dict[str, 
         kind = document.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
         base_url = _base_url(document, values["base_url"]) if "base_url" in values else None
         model = document.text(values["model"]) if "model" in values else None
-        variable = _secret(document, values["api_key"]) if "api_key" in values else None
+        secret = _secret(document, values["api_key"]) if "api_key" in values else None
         if "api_key" not in values and kind not in ("mock", None):
             document.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
-        providers[name] = ProviderDeclaration(name, kind or "mock", base_url, model, variable)
+        providers[name] = ProviderDeclaration(kind or "mock", base_url, model, secret)
     return providers
 
 
@@ -300,7 +314,7 @@ def _secret(document: _ClusterDocument, node: yaml.Node) -> str | None:
         message = "a secret must not be in the file; name the environment variable that holds it as `${NAME}`"
         document.fault(node, message, "inline_secret")
         return None
-    return match[1]
+    return match[0]
 
 
 def _graphs(

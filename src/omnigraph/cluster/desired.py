@@ -9,9 +9,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -22,10 +22,9 @@ from omnigraph.cluster.config import (
     GraphDeclaration,
     PolicyDeclaration,
     error,
-    has_errors,
     warning,
 )
-from omnigraph.errors import OmniGraphError, PolicyError, UsageError
+from omnigraph.errors import PolicyError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError, Source, decode_source, did_you_mean
@@ -35,8 +34,6 @@ from omnigraph.limits import POLICY_BYTES_MAX, SOURCE_BYTES_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.source_files import read_regular_file
 from omnigraph.stored_queries import StoredQueries, check_queries
-
-_DENY_ALL: Final = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,6 @@ class Resource:
 class DesiredGraph:
     """A declared graph with its compiled schema and queries."""
 
-    declaration: GraphDeclaration
     schema: Source
     catalog: Catalog
     queries: StoredQueries
@@ -65,14 +61,18 @@ class DesiredState:
     """All declared resources by address, and what was noticed while reading them."""
 
     config: ClusterConfig
-    config_digest: str
     resources: Mapping[str, Resource]
     graphs: Mapping[str, DesiredGraph]
     findings: tuple[Finding, ...]
 
     @property
-    def is_valid(self) -> bool:
-        return not has_errors(self.findings)
+    def digests(self) -> dict[str, str]:
+        return {address: resource.digest for address, resource in self.resources.items()}
+
+    @property
+    def config_digest(self) -> str:
+        """A digest of everything that is declared."""
+        return digest_of({"config": sha256(self.config.text.encode()), "resources": self.digests})
 
 
 def sha256(data: bytes) -> str:
@@ -110,19 +110,16 @@ def select_queries(source: Source, names: Set[str]) -> Source:
 def read_desired(config: ClusterConfig) -> DesiredState:
     """Read, compile and digest everything that a configuration declares; problems become findings."""
     reader = _Reader(config)
-    for provider in config.providers.values():
-        profile = {"kind": provider.kind, "base_url": provider.base_url, "model": provider.model}
-        profile["api_key"] = None if provider.api_key_variable is None else "${" + provider.api_key_variable + "}"
-        reader.add(Resource(f"provider.embedding.{provider.name}", digest_of(profile), {"embedding_profile": profile}))
+    for name, provider in config.providers.items():
+        profile = asdict(provider)
+        reader.add(Resource(f"provider.embedding.{name}", digest_of(profile), {"embedding_profile": profile}))
     for graph in config.graphs.values():
         reader.read_graph(graph)
     for policy in config.policies.values():
         reader.read_policy(policy)
     for pipeline in config.pipelines.values():
         reader.read_pipeline(pipeline)
-    digests = {address: resource.digest for address, resource in sorted(reader.resources.items())}
-    digest = digest_of({"config": sha256(config.text.encode()), "resources": digests})
-    return DesiredState(config, digest, dict(sorted(reader.resources.items())), reader.graphs, tuple(reader.findings))
+    return DesiredState(config, dict(sorted(reader.resources.items())), reader.graphs, tuple(reader.findings))
 
 
 class _Reader:
@@ -145,13 +142,13 @@ class _Reader:
         try:
             catalog = compile_schema(schema, domain=new_ulid()).catalog
         except LanguageError as failure:
-            self._reject("schema_invalid", f"graphs.{graph.id}.schema", failure)
+            self._fault("schema_invalid", f"graphs.{graph.id}.schema", str(failure))
             return
         address = f"schema.{graph.id}"
         text = schema.text.encode()
         self.add(Resource(address, sha256(text), payload=text, depends_on=(f"graph.{graph.id}",)))
         queries = self._read_queries(graph, catalog)
-        self.graphs[graph.id] = DesiredGraph(graph, schema, catalog, queries)
+        self.graphs[graph.id] = DesiredGraph(schema, catalog, queries)
         self.add(self._graph_resource(graph, address))
 
     def _graph_resource(self, graph: GraphDeclaration, schema: str) -> Resource:
@@ -165,7 +162,7 @@ class _Reader:
             metadata["embedding_provider"] = graph.embedding_provider
             content["embedding_provider"] = [graph.embedding_provider, self.resources[provider].digest]
             depends_on = (provider,)
-        if graph.external_blobs != _DENY_ALL:
+        if graph.external_blobs:
             allow = [{"base": item.uri, "scope": item.scope} for item in graph.external_blobs]
             metadata["external_blob_policy"] = {"allow": allow, "digest": digest_of(allow)}
             content["external_blob_policy"] = allow
@@ -208,7 +205,7 @@ class _Reader:
         try:
             names = [query.name.text for query in parse_queries(source)]
         except LanguageError as failure:
-            self._reject("query_invalid", f"graphs.{graph_id}.queries", failure)
+            self._fault("query_invalid", f"graphs.{graph_id}.queries", str(failure))
             return False
         if expected is not None and expected not in names:
             present = ", ".join(f"`{name}`" for name in names) or "none"
@@ -241,7 +238,7 @@ class _Reader:
             self._fault("policy_invalid", member, f"byte {failure.start} is not UTF-8; save the file as UTF-8")
             return
         except PolicyError as failure:
-            self._reject("policy_invalid", member, failure)
+            self._fault("policy_invalid", member, str(failure))
             return
         bindings = [scope if policy.is_for_server else f"graph.{scope}" for scope in policy.applies_to]
         depends_on = () if policy.is_for_server else tuple(bindings)
@@ -273,7 +270,7 @@ class _Reader:
         try:
             return None if data is None else decode_source(file, data, diagnostic)
         except LanguageError as failure:
-            self._reject("source_invalid", member, failure)
+            self._fault("source_invalid", member, str(failure))
         return None
 
     def _read_file(self, file: str, member: str, bytes_max: int, code: str) -> bytes | None:
@@ -293,6 +290,3 @@ class _Reader:
 
     def _fault(self, code: str, path: str, message: str) -> None:
         self.findings.append(error(code, path, message))
-
-    def _reject(self, code: str, path: str, failure: OmniGraphError) -> None:
-        self._fault(code, path, str(failure))

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import orjson
 
 from omnigraph import clock
-from omnigraph.cluster.config import ClusterError, Finding, error, warning
+from omnigraph.cluster.config import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.cluster.desired import sha256
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.manifest.locks import HeldLock, LockHeld, LockInfo, LockUnreadable, NumberedLocks
@@ -47,8 +47,11 @@ class ResourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
-    """A revision of the ledger. `resources` maps an address to digest and metadata; `operation` says what made it."""
+class AppliedState:
+    """What is applied, as a revision of the ledger has it.
+
+    `resources` maps an address to digest and metadata; `operation` says what made the revision.
+    """
 
     revision: int = 0
     config_digest: str | None = None
@@ -85,7 +88,7 @@ class ClusterState:
         }
 
     @classmethod
-    def from_json(cls, data: Json) -> ClusterState:
+    def from_json(cls, data: Json) -> AppliedState:
         """Decode a revision; a missing, unknown or wrong member is a `KeyError`, `TypeError` or `ValueError`."""
         unknown = data.keys() - _MEMBERS
         if unknown or data["version"] != VERSION:
@@ -115,7 +118,7 @@ class ClusterState:
         )
 
 
-_MEMBERS: Final = frozenset(ClusterState().to_json())
+_MEMBERS: Final = frozenset(AppliedState().to_json())
 _MAPPINGS: Final = ("resource_statuses", "approval_records", "recovery_records", "observations", "operation")
 # `incarnation` tells a graph from one that was deleted and had the same id.
 _RESOURCE_MEMBERS: Final = frozenset(
@@ -124,10 +127,10 @@ _RESOURCE_MEMBERS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class StoredState:
-    """A state as it was read; `cas` identifies exactly these bytes."""
+class StoredRevision:
+    """A revision as it was read or written; `cas` identifies exactly these bytes."""
 
-    state: ClusterState
+    state: AppliedState
     cas: str
 
 
@@ -143,7 +146,7 @@ class Ledger:
         """Return the address of a graph."""
         return f"{self.root.uri.rstrip('/')}/{graph_path(graph_id)}"
 
-    def read(self) -> StoredState | None:
+    def read(self) -> StoredRevision | None:
         """Return the newest revision, or None if there is none; raises `ClusterError` if it cannot be decoded."""
         revisions = self.revisions()
         return self.read_revision(revisions[-1]) if revisions else None
@@ -167,21 +170,21 @@ class Ledger:
             self._newest, info = self._newest + 1, following
         return (0, 0) if info is None else (self._newest, info.modified_us)
 
-    def read_revision(self, revision: int) -> StoredState | None:
+    def read_revision(self, revision: int) -> StoredRevision | None:
         """Return a revision, or None if there is no such revision."""
         data = self.objects.read_if_exists(_state_path(revision))
         if data is None:
             return None
         try:
-            state = ClusterState.from_json(orjson.loads(data))
+            state = AppliedState.from_json(orjson.loads(data))
             if state.revision != revision:
                 raise ValueError(f"it says that it is revision {state.revision}")
-            return StoredState(state, f"sha256:{sha256(data)}")
+            return StoredRevision(state, f"sha256:{sha256(data)}")
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
             message = f"this release cannot decode it ({failure}); upgrade OmniGraph, or restore the object"
-            raise ClusterError.of([error("state_unreadable", _state_path(revision), message)]) from None
+            raise cluster_error("state_unreadable", _state_path(revision), message) from None
 
-    def write(self, state: ClusterState, base: StoredState | None) -> StoredState:
+    def write(self, state: AppliedState, base: StoredRevision | None) -> StoredRevision:
         """Write the successor of a revision; raises if another operation has written it first.
 
         A lost answer of storage is no conflict: the revision is read back, and equal bytes are our own.
@@ -192,8 +195,8 @@ class Ledger:
         # Optimistic concurrency: of two writers that read revision n, one creates n + 1, with or without the lock.
         if not self.objects.write_if_absent(path, data) and self.objects.read_if_exists(path) != data:
             message = f"another operation has written revision {revision}; run the command again. Nothing was recorded"
-            raise ClusterError.of([error("state_cas_mismatch", STATE_FOLDER, message)])
-        return StoredState(replace(state, revision=revision), f"sha256:{sha256(data)}")
+            raise cluster_error("state_cas_mismatch", STATE_FOLDER, message)
+        return StoredRevision(replace(state, revision=revision), f"sha256:{sha256(data)}")
 
     def write_payload(self, address: str, digest: str, data: bytes) -> bool:
         """Store the content of a query, policy or pipeline by its digest; False if it is stored already."""
@@ -211,18 +214,14 @@ class Ledger:
         data = self.objects.read_if_exists(payload_path(address, digest))
         if data is not None and sha256(data) != digest:
             message = f"the stored content of `{address}` does not match its digest; `cluster apply` stores it again"
-            raise ClusterError.of([error("catalog_payload_mismatch", payload_path(address, digest), message)])
+            raise cluster_error("catalog_payload_mismatch", payload_path(address, digest), message)
         return data
 
     def read_json(self, folder: str) -> dict[str, Json]:
         """Return the JSON objects of a folder below `__cluster` by their path."""
         paths = [info.path for info in self.objects.list(f"{FOLDER}/{folder}") if info.path.endswith(".json")]
-        decoded = {}
-        for path in paths:
-            data = self.objects.read_if_exists(path)
-            if data is not None:
-                decoded[path] = _decode(path, data)
-        return decoded
+        contents = {path: self.objects.read_if_exists(path) for path in paths}
+        return {path: _decode(path, data) for path, data in contents.items() if data is not None}
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
         """Create or replace a JSON object."""
@@ -241,7 +240,7 @@ def _decode(path: str, data: bytes) -> Json:
 
 def unreadable_object(path: str, reason: str) -> ClusterError:
     """Return the error of a stored object that another tool has written or damaged."""
-    return ClusterError.of([error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")])
+    return cluster_error("cluster_object_unreadable", path, f"{reason}; restore it, or remove it by hand")
 
 
 def _state_path(revision: int) -> str:
@@ -295,7 +294,7 @@ _KINDS: Final = ("query", "policy", "pipeline", "schema")
 _LOST: Final = ("catalog_payload_missing", "catalog_payload_mismatch")
 
 
-def check_content(ledger: Ledger, state: ClusterState) -> list[Finding]:
+def check_content(ledger: Ledger, state: AppliedState) -> list[Finding]:
     """Return a finding for each query, policy, pipeline or schema whose stored content is lost or was changed."""
     findings = []
     for address, resource in state.resources.items():
@@ -314,7 +313,7 @@ def check_content(ledger: Ledger, state: ClusterState) -> list[Finding]:
     return findings
 
 
-def forget_lost(state: ClusterState, findings: Iterable[Finding]) -> ClusterState:
+def forget_lost(state: AppliedState, findings: Iterable[Finding]) -> AppliedState:
     """Forget the digests of lost content, so that the next apply stores it again.
 
     The resources stay, because what a policy is bound to must not be forgotten: a server refuses a revision without the
@@ -361,13 +360,13 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
     """Release the lock of another process; `lock_id` must be that of the current holder."""
     current = read_lock(ledger)
     if current is None or not current.is_held:
-        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")])
+        raise cluster_error("state_lock_missing", LOCK_FOLDER, "no operation holds the lock")
     if current.lock_id != lock_id:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
-        raise ClusterError.of([error("state_lock_id_mismatch", LOCK_FOLDER, message)])
+        raise cluster_error("state_lock_id_mismatch", LOCK_FOLDER, message)
     # The next number is created as released, so the holder notices that it has lost before its next change.
     if not _locks(ledger).release_by_force(current, actor):
-        raise ClusterError.of([error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")])
+        raise cluster_error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")
 
 
 def _locks(ledger: Ledger) -> NumberedLocks:
@@ -376,19 +375,18 @@ def _locks(ledger: Ledger) -> NumberedLocks:
 
 def _unreadable_error(failure: LockUnreadable) -> ClusterError:
     message = "it cannot be decoded; delete the object if no operation is running"
-    return ClusterError.of([error("invalid_state_lock", failure.path, message)])
+    return cluster_error("invalid_state_lock", failure.path, message)
 
 
 def _held_error(lock: LockInfo | None) -> ClusterError:
-    if lock is None:
-        message = "other operations took the lock first each time; nothing was changed. Run the command again"
-        return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
-    by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
-    message = (
-        f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
-        f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
-    )
-    return ClusterError.of([error("state_lock_held", LOCK_FOLDER, message)])
+    message = "other operations took the lock first each time; nothing was changed. Run the command again"
+    if lock is not None:
+        by_actor = f" by `{lock.body['actor']}`" if lock.body["actor"] else ""
+        message = (
+            f"`{lock.body['operation']}`{by_actor} holds the lock `{lock.lock_id}`; wait for it, or, if it is certainly"
+            f" dead, run `omnigraph cluster force-unlock {lock.lock_id}`"
+        )
+    return cluster_error("state_lock_held", LOCK_FOLDER, message)
 
 
 class ClusterLock:
@@ -411,4 +409,4 @@ class ClusterLock:
         """Raise if the lock was taken over; called before everything that changes storage."""
         if self._lock.is_lost:
             message = "another operation has taken over the lock; nothing more was changed. Run the command again"
-            raise ClusterError.of([error("state_lock_lost", LOCK_FOLDER, message)])
+            raise cluster_error("state_lock_lost", LOCK_FOLDER, message)

@@ -1,24 +1,22 @@
 """The plan of a cluster: desired state against applied state and live graphs, and the approvals that deletions need.
 
-Pure, apart from the preview of a migration, which reads the live schema of a graph.
-
-The digests are those of the folder and of the applied graph, and one of the newest commits: data that was written after
-the review was not reviewed.
+An approval is bound to digests of the folder, of the applied graph, and of its newest commits: data that was written
+after the review was not reviewed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import orjson
 
 from omnigraph import clock
 from omnigraph.cluster.config import Finding, warning
 from omnigraph.cluster.desired import DesiredState, Resource, sha256
-from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, graph_path, unreadable_object
+from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, graph_path, unreadable_object
 from omnigraph.errors import GraphNotFound, OmniGraphError
 from omnigraph.graph import open as open_graph
 from omnigraph.graph import session_of
@@ -72,12 +70,6 @@ def digest_heads(ledger: Ledger, graph_id: str) -> str | None:
     return sha256(orjson.dumps(heads))
 
 
-def preview_migration(ledger: Ledger, graph_id: str, schema: str) -> Json:
-    """Return the migration of a live graph to a schema, without applying it."""
-    with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
-        return dict(graph.schema.plan(schema).to_json())
-
-
 APPROVAL_FOLDER: Final = f"{FOLDER}/approvals"
 _MEMBERS: Final = frozenset(
     {"approval_id", "resource", "operation", "bound_config_digest", "bound_before_digest", "bound_after_digest"}
@@ -96,7 +88,7 @@ class Approvals:
     digest_heads: Callable[[str], str | None]
 
     @classmethod
-    def read(cls, ledger: Ledger, state: ClusterState) -> Approvals:
+    def read(cls, ledger: Ledger, state: AppliedState) -> Approvals:
         """Read the approvals of a cluster. The ledger decides which are used: a crash may have kept one unmarked."""
         used = {approval_path(approval_id) for approval_id in state.approval_records}
         artifacts = ledger.read_json("approvals")
@@ -168,8 +160,6 @@ def approval_path(approval_id: str) -> str:
 
 Operation = Literal["create", "update", "delete"]
 Disposition = Literal["applied", "derived", "deferred", "blocked"]
-# Returns the migration of a graph's live schema to its desired one, as JSON.
-Preview: TypeAlias = Callable[[str], Json]
 _METADATA: Final = {"applies_to": "policy_bindings", "embedding_profile": "embedding_profile"}
 
 
@@ -199,12 +189,7 @@ class Plan:
 
     def of(self, kind: str, operation: Operation) -> list[Change]:
         """Return the changes of a kind of resource that may be made."""
-        prefix = f"{kind}."
-        return [
-            change
-            for change in self.changes
-            if change.resource.startswith(prefix) and change.operation == operation and change.disposition == "applied"
-        ]
+        return _select(self.changes, kind, operation, "applied")
 
     def to_json(self) -> Json:
         return {
@@ -214,33 +199,29 @@ class Plan:
         }
 
 
-def make_plan(
-    desired: DesiredState,
-    state: ClusterState,
-    approvals: Approvals,
-    pending: Mapping[str, str],
-    preview: Preview | None = None,
-) -> Plan:
+def make_plan(ledger: Ledger, desired: DesiredState, state: AppliedState, pending: Mapping[str, str]) -> Plan:
     """Compare desired and applied state; `pending` maps graphs with an unfinished recovery to its operation."""
-    changes = [_block_if_recovering(change, pending) for change in _differences(desired, state)]
+    approvals = Approvals.read(ledger, state)
+    changes: Sequence[Change] = list(compare_resources(desired, state))
+    changes = _block(changes, "cluster_recovery_pending", lambda change: graph_of(change.resource) in pending)
     required: list[Json] = []
-    for change in [item for item in changes if _is_graph_delete(item)]:
-        satisfied = approvals.find(change, desired.config_digest) is not None
+    for deletion in _select(changes, "graph", "delete", "applied"):
+        satisfied = approvals.find(deletion, desired.config_digest) is not None
         reason = "deleting a graph deletes its data"
-        required.append({"resource": change.resource, "reason": reason, "satisfied": satisfied})
+        required.append({"resource": deletion.resource, "reason": reason, "satisfied": satisfied})
         if not satisfied:
-            stale = approvals.is_stale(change, desired.config_digest)
-            changes = _block(changes, change.resource, "approval_stale" if stale else "approval_required")
+            stale = approvals.is_stale(deletion, desired.config_digest)
+            changes = _block_graph(changes, deletion, "approval_stale" if stale else "approval_required")
     findings: list[Finding] = []
-    if preview is not None:
-        changes = [_with_migration(change, preview, findings) for change in changes]
-        unsupported = {graph_of(item.resource) for item in changes if item.reason == "schema_change_unsupported"}
-        changes = _block_dependents(changes, desired, state, {graph for graph in unsupported if graph})
+    changes = [_with_migration(change, ledger, desired, findings) for change in changes]
+    unsupported = {graph_of(item.resource) for item in changes if item.reason == "schema_change_unsupported"}
+    changes = _block_dependents(changes, desired, state, {graph for graph in unsupported if graph})
     changes = _block_needed_deletions(changes, desired, state)
     return Plan(tuple(changes), tuple(required), _blast_radius(desired, changes), tuple(findings))
 
 
-def _differences(desired: DesiredState, state: ClusterState) -> Iterator[Change]:
+def compare_resources(desired: DesiredState, state: AppliedState) -> Iterator[Change]:
+    """Yield the differences between desired and applied state in the order of their addresses."""
     for address in sorted({*desired.resources, *state.resources}):
         after, before = desired.resources.get(address), state.resources.get(address)
         after_digest, before_digest = after.digest if after else None, state.digest(address)
@@ -263,38 +244,40 @@ def _changed_metadata(after: Resource, before: Json) -> str | None:
     return None
 
 
-def _block_if_recovering(change: Change, pending: Mapping[str, str]) -> Change:
-    graph = graph_of(change.resource)
-    if graph in pending:
-        return replace(change, disposition="blocked", reason="cluster_recovery_pending")
-    return change
-
-
 def graph_of(address: str) -> str | None:
     """Return the graph that a resource belongs to, or None for policies and providers."""
     kind, _, rest = address.partition(".")
     return rest.partition(".")[0] if kind in ("graph", "schema", "query") else None
 
 
-def _is_graph_delete(change: Change) -> bool:
-    return change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "applied"
+def _select(changes: Iterable[Change], kind: str, operation: Operation, disposition: Disposition) -> list[Change]:
+    return [
+        change
+        for change in changes
+        if change.resource.startswith(f"{kind}.") and (change.operation, change.disposition) == (operation, disposition)
+    ]
 
 
 def waiting_graphs(changes: Iterable[Change]) -> set[str]:
     """Return the addresses of graphs that are no longer declared, but stay: their deletion is blocked."""
-    return {
-        change.resource
+    return {change.resource for change in _select(changes, "graph", "delete", "blocked")}
+
+
+def _block(changes: Iterable[Change], reason: str, is_blocked: Callable[[Change], bool]) -> list[Change]:
+    """Block the changes that a condition applies to; one that is blocked already keeps its reason."""
+    return [
+        replace(change, disposition="blocked", reason=reason)
+        if change.disposition != "blocked" and is_blocked(change)
+        else change
         for change in changes
-        if change.resource.startswith("graph.") and change.operation == "delete" and change.disposition == "blocked"
-    }
+    ]
 
 
-def _block_needed_deletions(changes: Iterable[Change], desired: DesiredState, state: ClusterState) -> list[Change]:
+def _block_needed_deletions(changes: Sequence[Change], desired: DesiredState, state: AppliedState) -> list[Change]:
     """Block changes by which a graph that stays would lose its policy or its embedding provider.
 
     Without its policy, a graph that waits for an approval of its deletion would be open to every actor.
     """
-    changes = list(changes)
     waiting = waiting_graphs(changes)
     staying = {item.resource for item in changes if item.disposition == "blocked"} & state.resources.keys()
     providers = {f"provider.embedding.{state.resources[address].get('embedding_provider')}" for address in staying}
@@ -306,47 +289,29 @@ def _block_needed_deletions(changes: Iterable[Change], desired: DesiredState, st
         bindings = state.resources.get(address, {}).get("applies_to", ()) if address.startswith("policy.") else ()
         if not waiting & set(bindings):
             return False
-        # An update keeps the binding, see `bindings_after`, unless the policy becomes that of the server.
+        # An update keeps the binding, see `Apply._bind_policies`, unless the policy becomes that of the server.
         return change.operation == "delete" or not desired.resources[address].depends_on
 
-    return [
-        replace(change, disposition="blocked", reason="dependency_not_applied")
-        if change.disposition != "blocked" and is_needed(change)
-        else change
-        for change in changes
-    ]
+    return _block(changes, "dependency_not_applied", is_needed)
 
 
-def bindings_after(
-    change: Change, desired: DesiredState, before: Sequence[str], present: Set[str], waiting: Set[str]
-) -> list[str]:
-    """Return what a policy is bound to after a change: declared graphs that are there, and its waiting ones."""
-    resource = desired.resources.get(change.resource) if change.disposition != "blocked" else None
-    declared = [] if resource is None else list(resource.metadata["applies_to"])
-    bound = [scope for scope in declared if not scope.startswith("graph.") or scope in present]
-    return bound + [scope for scope in before if scope in waiting and scope not in bound]
-
-
-def block_deletion(plan: Plan, desired: DesiredState, state: ClusterState, deletion: Change) -> Plan:
+def block_deletion(plan: Plan, desired: DesiredState, state: AppliedState, deletion: Change) -> Plan:
     """Keep a graph that a plan deletes, with all that belongs to it, because its approval is stale."""
     required = tuple(
         {**item, "satisfied": False} if item["resource"] == deletion.resource else item
         for item in plan.approvals_required
     )
-    changes = _block_needed_deletions(_block(plan.changes, deletion.resource, "approval_stale"), desired, state)
+    changes = _block_needed_deletions(_block_graph(plan.changes, deletion, "approval_stale"), desired, state)
     return replace(plan, changes=tuple(changes), approvals_required=required)
 
 
-def _block(changes: Iterable[Change], graph_address: str, reason: str) -> list[Change]:
+def _block_graph(changes: Iterable[Change], deletion: Change, reason: str) -> list[Change]:
     """Block the deletion of a graph with all that belongs to it."""
-    graph = graph_of(graph_address)
-    return [
-        replace(change, disposition="blocked", reason=reason) if graph_of(change.resource) == graph else change
-        for change in changes
-    ]
+    graph = graph_of(deletion.resource)
+    return _block(changes, reason, lambda change: graph_of(change.resource) == graph)
 
 
-def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, failed: set[str]) -> Plan:
+def block_after_failure(plan: Plan, desired: DesiredState, state: AppliedState, failed: set[str]) -> Plan:
     """Block what depends on graphs whose own change failed or was not reached, and every deletion of a graph."""
     deleted = {str(graph_of(item.resource)) for item in plan.of("graph", "delete")}
     changes = _block_dependents(plan.changes, desired, state, failed | deleted)
@@ -354,29 +319,28 @@ def block_after_failure(plan: Plan, desired: DesiredState, state: ClusterState, 
 
 
 def _block_dependents(
-    changes: Iterable[Change], desired: DesiredState, state: ClusterState, failed: set[str]
+    changes: Iterable[Change], desired: DesiredState, state: AppliedState, failed: set[str]
 ) -> list[Change]:
     """Block all changes of failed graphs, and policies that have no graph yet."""
     missing = {f"graph.{graph}" for graph in failed if f"graph.{graph}" not in state.resources}
 
-    def is_dependent(address: str) -> bool:
-        resource = desired.resources.get(address)
-        bindings = set(resource.depends_on) if address.startswith("policy.") and resource is not None else set()
-        return (bool(bindings) and bindings <= missing) or graph_of(address) in failed
+    def is_dependent(change: Change) -> bool:
+        resource = desired.resources.get(change.resource)
+        is_policy = change.resource.startswith("policy.")
+        bindings = resource.depends_on if is_policy and resource is not None else ()
+        return (bool(bindings) and missing.issuperset(bindings)) or graph_of(change.resource) in failed
 
-    return [
-        replace(change, disposition="blocked", reason="dependency_not_applied")
-        if change.disposition != "blocked" and is_dependent(change.resource)
-        else change
-        for change in changes
-    ]
+    return _block(changes, "dependency_not_applied", is_dependent)
 
 
-def _with_migration(change: Change, preview: Preview, findings: list[Finding]) -> Change:
+def _with_migration(change: Change, ledger: Ledger, desired: DesiredState, findings: list[Finding]) -> Change:
+    """Return the change of a schema with its migration of the live graph."""
     if not (change.resource.startswith("schema.") and change.operation == "update"):
         return change
+    graph_id = change.resource.removeprefix("schema.")
     try:
-        migration: Any = preview(change.resource.removeprefix("schema."))
+        with open_graph(ledger.graph_uri(graph_id), read_only=True) as graph:
+            migration: Any = graph.schema.plan(desired.graphs[graph_id].schema.text).to_json()
     except OmniGraphError as failure:
         findings.append(warning("schema_preview_unavailable", change.resource, failure.message))
         return change

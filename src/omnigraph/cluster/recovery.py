@@ -6,13 +6,13 @@ never deletes a graph; an apply that runs again does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from omnigraph import clock
 from omnigraph.cluster.config import Finding, error, warning
-from omnigraph.cluster.ledger import FOLDER, ClusterState, Json, Ledger, ResourceStatus, graph_path
+from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, ResourceStatus, graph_path
 from omnigraph.cluster.plan import approval_path, consumed, graph_of, inspect_graph
 from omnigraph.ids import GRAPH_ID, new_ulid
 
@@ -29,7 +29,7 @@ class Sweep:
     that records them.
     """
 
-    state: ClusterState
+    state: AppliedState
     retired: tuple[str, ...]
     pending: Mapping[str, str]
     findings: tuple[Finding, ...]
@@ -103,7 +103,7 @@ def _unattributed(path: str) -> Finding:
     return error("cluster_recovery_unattributed", path, message)
 
 
-def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
+def sweep(ledger: Ledger, state: AppliedState) -> Sweep:
     """Roll the ledger forward over every sidecar; the caller writes the state and then removes the retired ones."""
     retired: list[str] = []
     pending: dict[str, str] = {}
@@ -128,22 +128,22 @@ def sweep(ledger: Ledger, state: ClusterState) -> Sweep:
     return Sweep(result, tuple(retired), pending, tuple(findings), tuple(used))
 
 
-def finish_sweep(ledger: Ledger, swept: Sweep) -> None:
+def finish_movements(ledger: Ledger, used_approvals: Iterable[Json], sidecars: Iterable[str]) -> None:
     """Mark used approvals and remove settled sidecars, after the state that records them was written."""
-    for artifact in swept.used_approvals:
+    for artifact in used_approvals:
         ledger.write_json(approval_path(artifact["approval_id"]), artifact)
-    for path in swept.retired:
+    for path in sidecars:
         ledger.objects.discard(path)
 
 
-def _with_problem(state: ClusterState, graph_id: str, finding: Finding) -> ClusterState:
+def _with_problem(state: AppliedState, graph_id: str, finding: Finding) -> AppliedState:
     """Record why a sidecar remains as the status of its graph."""
     is_drift = finding.code == "actual_applied_state_pending"
     status = ResourceStatus("drifted" if is_drift else "error", (finding.code,), finding.message)
     return replace(state, statuses={**state.statuses, f"graph.{graph_id}": status})
 
 
-def _settle(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[ClusterState | None, Finding | None]:
+def _settle(ledger: Ledger, state: AppliedState, sidecar: Json) -> tuple[AppliedState | None, Finding | None]:
     """Return the state after a sidecar, or None if it must stay, and what there is to report."""
     graph_id = sidecar["graph_id"]
     if sidecar["kind"] == "graph_delete":
@@ -167,7 +167,7 @@ def _settle(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[Cluster
     return state, None
 
 
-def _settle_delete(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[ClusterState, Finding | None]:
+def _settle_delete(ledger: Ledger, state: AppliedState, sidecar: Json) -> tuple[AppliedState, Finding | None]:
     graph_id = sidecar["graph_id"]
     if ledger.objects.list(graph_path(graph_id)):
         message = "the deletion was interrupted; the next apply goes on with it"
@@ -184,7 +184,7 @@ def _settle_delete(ledger: Ledger, state: ClusterState, sidecar: Json) -> tuple[
     return _remember(result, sidecar), None
 
 
-def without_graph(state: ClusterState, graph_id: str) -> ClusterState:
+def without_graph(state: AppliedState, graph_id: str) -> AppliedState:
     """Return a state without a graph and all that belongs to it."""
     return replace(
         state,
@@ -194,7 +194,7 @@ def without_graph(state: ClusterState, graph_id: str) -> ClusterState:
     )
 
 
-def _recorded(state: ClusterState, sidecar: Json) -> ClusterState:
+def _recorded(state: AppliedState, sidecar: Json) -> AppliedState:
     address, digest = f"schema.{sidecar['graph_id']}", sidecar["desired_schema_digest"]
     resources = {**state.resources, address: {"digest": digest}}
     if sidecar["kind"] == "graph_create":
@@ -204,7 +204,7 @@ def _recorded(state: ClusterState, sidecar: Json) -> ClusterState:
     return _remember(replace(state, resources=resources, statuses=statuses), sidecar)
 
 
-def _remember(state: ClusterState, sidecar: Json) -> ClusterState:
+def _remember(state: AppliedState, sidecar: Json) -> AppliedState:
     record = {name: sidecar[name] for name in ("kind", "graph_id", "started_at", "actor")}
     record["recovered_at"] = clock.now_us()
     return replace(state, recovery_records={**state.recovery_records, sidecar["operation_id"]: record})

@@ -5,7 +5,7 @@ Pure. Rules only allow; anything that no rule allows is denied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -78,6 +78,13 @@ class Bundle:
     @property
     def actors(self) -> frozenset[str]:
         return frozenset(actor for members in self.groups.values() for actor in members)
+
+    def groups_of(self, actor: str) -> tuple[str, ...]:
+        return tuple(name for name, members in self.groups.items() if actor in members)
+
+    def rules_of(self, actor: str | None) -> Iterator[Rule]:
+        """Yield the rules that allow an actor something."""
+        return (rule for rule in self.rules if actor in self.groups[rule.group])
 
 
 def _check_kind(document: Document, node: yaml.Node, scope: BundleScope) -> None:

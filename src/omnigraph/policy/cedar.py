@@ -122,7 +122,7 @@ def _entities(bundle: Bundle, resource: Mapping[str, str]) -> list[dict[str, Any
     groups = [_uid("Group", name) for name in bundle.groups]
     entities: list[dict[str, Any]] = [{"uid": uid, "attrs": {}, "parents": []} for uid in (*groups, resource)]
     for actor in sorted(bundle.actors):
-        parents = [_uid("Group", name) for name, members in bundle.groups.items() if actor in members]
+        parents = [_uid("Group", name) for name in bundle.groups_of(actor)]
         entities.append({"uid": _uid("Actor", actor), "attrs": {}, "parents": parents})
     return entities
 

@@ -152,19 +152,18 @@ def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph
     A string with a line break or a brace is YAML text, any other a path. Raises `PolicyError` that lists every problem
     with its position.
     """
-    is_path = isinstance(path_or_text, Path) or not any(char in path_or_text for char in "\n{")
-    if is_path:
-        text = read_text(Path(path_or_text))
-        return Policy(parse_bundle(text, name=str(path_or_text), scope=scope), scope, graph_id)
-    return Policy(parse_bundle(str(path_or_text), scope=scope), scope, graph_id)
+    if isinstance(path_or_text, str) and any(char in path_or_text for char in "\n{"):
+        bundle = parse_bundle(path_or_text, scope=scope)
+    else:
+        bundle = parse_bundle(read_text(Path(path_or_text)), name=str(path_or_text), scope=scope)
+    return Policy(bundle, scope, graph_id)
 
 
 def _sample_actors(bundle: Bundle) -> tuple[str, ...]:
     """Return the first actor of each combination of groups that occurs."""
-    samples: dict[frozenset[str], str] = {}
+    samples: dict[tuple[str, ...], str] = {}
     for actor in sorted(bundle.actors):
-        groups = frozenset(name for name, members in bundle.groups.items() if actor in members)
-        samples.setdefault(groups, actor)
+        samples.setdefault(bundle.groups_of(actor), actor)
     return tuple(samples.values())
 
 

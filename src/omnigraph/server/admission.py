@@ -6,7 +6,7 @@ Counts are exact under concurrency, and are released on every exit path.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,25 +37,18 @@ class Admission:
 
     inflight_max: int
     bytes_max: int
-    _in_flight: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    _requests: Counter[str] = field(default_factory=Counter)
+    _bytes: Counter[str] = field(default_factory=Counter)
     _lock: Lock = field(default_factory=Lock)
 
     @contextmanager
     def admit(self, actor: str | None, size: int) -> Iterator[None]:
         """Admit a write of `size` bytes; raises `request.too_many` beyond the actor's limits."""
         name = ANONYMOUS if actor is None else actor
-        self._enter(name, size)
-        try:
-            yield
-        finally:
-            self._leave(name, size)
-
-    def _enter(self, name: str, size: int) -> None:
         with self._lock:
-            count, size_in_flight = self._in_flight.get(name, (0, 0))
             for resource, requested, limit in (
-                ("requests", count + 1, self.inflight_max),
-                ("bytes", size_in_flight + size, self.bytes_max),
+                ("requests", self._requests[name] + 1, self.inflight_max),
+                ("bytes", self._bytes[name] + size, self.bytes_max),
             ):
                 if requested > limit:
                     raise GraphError(
@@ -64,21 +57,22 @@ class Admission:
                         resource=resource,
                         limit=limit,
                     )
-            self._in_flight[name] = [count + 1, size_in_flight + size]
-
-    def _leave(self, name: str, size: int) -> None:
-        with self._lock:
-            count, size_in_flight = self._in_flight[name]
-            if count == 1:
-                del self._in_flight[name]
-            else:
-                self._in_flight[name] = [count - 1, size_in_flight - size]
+            self._requests[name] += 1
+            self._bytes[name] += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._requests[name] -= 1
+                self._bytes[name] -= size
+                if not self._requests[name]:
+                    del self._requests[name], self._bytes[name]
 
     @property
     def inflight(self) -> int:
         """Number of in-flight writes of all actors."""
         with self._lock:
-            return sum(count for count, _ in self._in_flight.values())
+            return self._requests.total()
 
 
 def read_admission() -> Admission:
@@ -95,7 +89,8 @@ class FairSlots:
     ) -> None:
         self._free = slots
         self._held: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
+        # The arrival numbers of the requests that wait, in order, by actor.
+        self._waiting: dict[str, dict[asyncio.Future[None], int]] = {}
         self._arrivals = count()
         self._waiting_max = waiting_max
         self._seconds_max = seconds_max
@@ -104,17 +99,21 @@ class FairSlots:
         """Wait for a slot; raises `request.too_many` if the queue of the actor is full, or on timeout."""
         if self.take_now(actor):
             return
-        queue = self._waiting.setdefault(actor, deque())
+        queue = self._waiting.setdefault(actor, {})
         if len(queue) >= self._waiting_max:
             raise _too_many(f"{self._waiting_max} requests of this actor are queued already")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append((next(self._arrivals), turn))
+        queue[turn] = next(self._arrivals)
         self._serve_waiting()
         try:
             async with asyncio.timeout(self._seconds_max):
                 await turn
         except BaseException as error:
-            self._forget(actor, turn)
+            if turn.done() and not turn.cancelled():
+                # The slot was granted just now.
+                self.release(actor)
+            else:
+                self._leave_queue(actor, turn)
             if isinstance(error, TimeoutError):
                 raise _too_many(f"this request got no slot within {self._seconds_max:g} seconds") from None
             raise
@@ -143,35 +142,21 @@ class FairSlots:
 
     def _serve_waiting(self) -> None:
         while self._free:
-            eligible = [waiting_actor for waiting_actor in self._waiting if self._may_take(waiting_actor)]
+            eligible = [actor for actor in self._waiting if self._may_take(actor)]
             if not eligible:
                 return
-            actor = min(
-                eligible, key=lambda waiting_actor: (self._held[waiting_actor], self._waiting[waiting_actor][0][0])
-            )
-            _, turn = self._pop(actor)
+            actor = min(eligible, key=lambda name: (self._held[name], next(iter(self._waiting[name].values()))))
+            turn = next(iter(self._waiting[actor]))
+            self._leave_queue(actor, turn)
             if not turn.done():
                 self._grant(actor)
                 turn.set_result(None)
 
-    def _pop(self, actor: str) -> tuple[int, asyncio.Future[None]]:
-        first = self._waiting[actor].popleft()
-        if not self._waiting[actor]:
-            del self._waiting[actor]
-        return first
-
-    def _forget(self, actor: str, turn: asyncio.Future[None]) -> None:
-        """Remove a cancelled caller from its queue, or release the slot it was just granted."""
-        if turn.done() and not turn.cancelled():
-            self.release(actor)
-            return
-        queue = self._waiting.get(actor)
-        if queue is not None:
-            kept = deque(entry for entry in queue if entry[1] is not turn)
-            if kept:
-                self._waiting[actor] = kept
-            else:
-                del self._waiting[actor]
+    def _leave_queue(self, actor: str, turn: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(actor, {})
+        queue.pop(turn, None)
+        if not queue:
+            self._waiting.pop(actor, None)
 
 
 def _too_many(reason: str) -> GraphError:
@@ -214,15 +199,12 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
     try:
         async with asyncio.timeout(SERVER_BODY_SECONDS_MAX):
             while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnected
-                part = message.get("body", b"")
+                part, is_last = await _receive_part(receive)
                 size += len(part)
                 if size > limit:
                     raise _body_limit(BodyTooLarge, resource, limit, size)
                 parts.append(part)
-                if not message.get("more_body", False):
+                if is_last:
                     return b"".join(parts)
     except TimeoutError:
         raise GraphError(
@@ -247,20 +229,17 @@ async def spool_body(
         seconds = SERVER_BODY_SECONDS_MAX + size / SERVER_BODY_BYTES_PER_SECOND_MIN - (clock.elapsed() - started)
         try:
             async with asyncio.timeout(max(min(seconds, SERVER_BODY_SECONDS_MAX), 0)):
-                message = await receive()
+                part, is_last = await _receive_part(receive)
         except TimeoutError:
             raise GraphError(
                 f"the request body arrived too slowly: nothing for {SERVER_BODY_SECONDS_MAX} seconds, or less than"
                 f" {SERVER_BODY_BYTES_PER_SECOND_MIN} bytes a second; retry",
                 code="request.timeout",
             ) from None
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnected
-        waiting += message.get("body", b"")
-        size += len(message.get("body", b""))
+        waiting += part
+        size += len(part)
         if size > limit:
             raise _body_limit(BodyTooLarge, resource, limit, size)
-        is_last = not message.get("more_body", False)
         if size <= SERVER_LOAD_BODY_BYTES_MAX:
             if is_last:
                 return bytes(waiting)
@@ -269,6 +248,14 @@ async def spool_body(
             waiting.clear()
             if is_last:
                 return file
+
+
+async def _receive_part(receive: Receive) -> tuple[bytes, bool]:
+    """Return the next part of a body, and whether it is the last."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnected
+    return message.get("body", b""), not message.get("more_body", False)
 
 
 def _body_limit(kind: type[LimitExceeded], resource: str, limit: int, actual: int) -> LimitExceeded:

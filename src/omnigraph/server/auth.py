@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from omnigraph import settings
-from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
+from omnigraph.engine.authorization import ALLOW_ALL, AllowAll, PolicyBranch, PolicyHook, Scope
 from omnigraph.engine.json_text import find_repeated_member
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
@@ -120,7 +120,7 @@ def _digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-class ReadOnlyPolicy:
+class ReadOnlyPolicy(AllowAll):
     """The policy of a graph without one on a server with tokens: authenticated actors may read."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
@@ -141,24 +141,8 @@ class ReadOnlyPolicy:
         """Hide no types from reads."""
         return frozenset() if action == "read" else frozenset(names)
 
-    def is_protected(self, branch: PolicyBranch) -> bool:
-        """Return False: no branch is protected."""
-        return False
-
-    def sample_actors(self) -> Iterable[str]:
-        """Return no actors: all have the same rights."""
-        return ()
-
 
 READ_ONLY_POLICY = ReadOnlyPolicy()
-
-
-def _denial(policy: PolicyHook, action: str, scope: Scope, actor: str | None) -> PolicyDenied | None:
-    try:
-        policy.enforce(action, scope, actor)
-    except PolicyDenied as denial:
-        return denial
-    return None
 
 
 class DecisionCache:
@@ -174,7 +158,11 @@ class DecisionCache:
         # Scopes compare by the names in use; decisions depend on former names as well.
         key = (action, scope, scope.branch_names, scope.target_names, actor)
         if key not in self._denials:
-            self._denials[key] = _denial(self._policy, action, scope, actor)
+            try:
+                self._policy.enforce(action, scope, actor)
+                self._denials[key] = None
+            except PolicyDenied as raised:
+                self._denials[key] = raised
         if (denial := self._denials[key]) is not None:
             raise denial
 
@@ -228,19 +216,13 @@ class AuthMode:
 
 def has_no_rules(checker: PolicyHook, actor: str | None) -> bool:
     """Return True if a policy has no rule for an actor; the existence of the graph is hidden from them."""
-    if not isinstance(checker, Policy):
-        return False
-    groups = checker.bundle.groups
-    return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
+    return isinstance(checker, Policy) and not any(checker.bundle.rules_of(actor))
 
 
 def deny_early(checker: PolicyHook, actor: str | None, action: str) -> None:
     """Raise `PolicyDenied`, before the body is read, if the actor may not perform the action on any branch."""
-    if isinstance(checker, Policy):
-        groups = checker.bundle.groups
-        rules = (rule for rule in checker.bundle.rules if action in rule.actions)
-        if any(actor in groups[rule.group] for rule in rules):
-            return
+    if isinstance(checker, Policy) and any(action in rule.actions for rule in checker.bundle.rules_of(actor)):
+        return
     checker.enforce(action, Scope(), actor)
 
 

@@ -5,7 +5,6 @@ Pure; imports no server library.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from math import ceil, isfinite
 from typing import Any, Final, Literal, NewType, NotRequired, TypedDict
@@ -14,6 +13,7 @@ import orjson
 
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.lang.catalog import Kind, TypeKey
+from omnigraph.public_values import ConflictKind
 from omnigraph.server.registry import ServedGraph
 
 CODES: Final[Mapping[int, str]] = {
@@ -29,7 +29,6 @@ CODES: Final[Mapping[int, str]] = {
 _SIZE_MAX: Final = 2**63 - 1
 # The nesting limit of the encoder.
 _DEPTH_MAX: Final = 64
-_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 # Statuses that have exactly one meaning in the closed set of codes.
 _CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.range": "bad_request"}
 
@@ -92,7 +91,7 @@ def _situation_fields(code: str, context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_conflict(conflict: Mapping[str, Any]) -> dict[str, Any]:
-    kind = _CAPITAL.sub("_", str(conflict["kind"])).lower()
+    kind = ConflictKind(conflict["kind"]).name.lower()
     return (
         _type_fields(conflict) | _present_fields(conflict, "entity_id") | {"kind": kind, "message": conflict["message"]}
     )
@@ -218,27 +217,10 @@ def _replace_paths(value: Any, roots: tuple[str, ...], graph_id: str) -> Any:
 
 # One of the codes of `errors.ERRORS`.
 OmnigraphCode = NewType("OmnigraphCode", str)
-Code = Literal[
-    "bad_request",
-    "unauthorized",
-    "forbidden",
-    "not_found",
-    "method_not_allowed",
-    "conflict",
-    "too_many_requests",
-    "internal",
-]
-MergeConflictKind = Literal[
-    "divergent_insert",
-    "divergent_update",
-    "delete_vs_update",
-    "divergent_schema",
-    "drop_vs_update",
-    "orphan_edge",
-    "unique_violation",
-    "cardinality_violation",
-    "value_constraint_violation",
-]
+# One of the values of `CODES`.
+Code = NewType("Code", str)
+# A name of `ConflictKind` in lower case.
+MergeConflictKind = NewType("MergeConflictKind", str)
 
 
 class MergeConflict(TypedDict):

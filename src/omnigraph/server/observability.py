@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import asdict, dataclass
 from threading import Lock
 from traceback import extract_tb
@@ -107,27 +107,17 @@ class Metrics:
             requests, counts = dict(self._requests), dict(self._counts)
             seconds = {route: list(buckets) for route, buckets in self._seconds.items()}
             in_flight = self.in_flight
-        lines = [*head("omnigraph_http_requests_total", "counter", "HTTP requests completed.")]
-        lines += [sample("omnigraph_http_requests_total", labels, count) for labels, count in sorted(requests.items())]
-        lines += [
-            *head(
-                "omnigraph_http_request_seconds",
-                "histogram",
-                "Time from the start of a request to the end of its response.",
-            )
-        ]
+        lines = _metric("omnigraph_http_requests_total", "counter", "HTTP requests completed.", requests)
+        about = "Time from the start of a request to the end of its response."
+        lines += head("omnigraph_http_request_seconds", "histogram", about)
         for route, buckets in sorted(seconds.items()):
             lines += _histogram(route, buckets)
-        lines += [*head("omnigraph_http_requests_in_flight", "gauge", "HTTP requests in flight.")]
-        lines.append(sample("omnigraph_http_requests_in_flight", (), in_flight))
+        lines += _metric("omnigraph_http_requests_in_flight", "gauge", "HTTP requests in flight.", {(): in_flight})
         for name, about in _COUNTS.items():
-            lines += [*head(name, "counter", about), sample(name, (), counts.get(name, 0))]
-        lines += [*head("omnigraph_storage_requests_total", "counter", "Storage requests, by operation.")]
-        lines += [
-            sample("omnigraph_storage_requests_total", labels, count) for labels, count in sorted(storage.items())
-        ]
+            lines += _metric(name, "counter", about, {(): counts.get(name, 0)})
+        lines += _metric("omnigraph_storage_requests_total", "counter", "Storage requests, by operation.", storage)
         for name, about, value in gauges:
-            lines += [*head(name, "gauge", about), sample(name, (), value)]
+            lines += _metric(name, "gauge", about, {(): value})
         return "\n".join(lines) + "\n"
 
 
@@ -141,6 +131,10 @@ _COUNTS: Final = {
     DENIALS: "Requests denied by a policy.",
     REFUSALS: "Writes rejected because their actor had too many in flight.",
 }
+
+
+def _metric(name: str, kind: str, about: str, values: Mapping[Labels, float]) -> list[str]:
+    return [*head(name, kind, about), *(sample(name, labels, value) for labels, value in sorted(values.items()))]
 
 
 def _histogram(route: str, buckets: list[float]) -> Iterator[str]:

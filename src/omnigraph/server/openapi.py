@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING
 from enum import EnumType
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NewType, NotRequired, Union, get_args, get_origin, get_type_hints
@@ -16,9 +16,9 @@ from omnigraph import __version__
 from omnigraph.errors import ERRORS
 from omnigraph.ids import GRAPH_ID, ULID_PATTERN
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.public_values import PublicValue, members
+from omnigraph.public_values import ConflictKind, PublicValue, members
 from omnigraph.server import answers, wire
-from omnigraph.server.errors import Error, OmnigraphCode
+from omnigraph.server.errors import CODES, Code, Error, MergeConflictKind, OmnigraphCode
 from omnigraph.server.handlers.writes import COMMIT_ID
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
 
@@ -32,12 +32,9 @@ _SCALARS: Final[dict[Any, Schema]] = {
     bool: {"type": "boolean"},
     NoneType: {"type": "null"},
     OmnigraphCode: {"type": "string", "enum": sorted(ERRORS)},
+    Code: {"type": "string", "enum": list(CODES.values())},
+    MergeConflictKind: {"type": "string", "enum": [name.lower() for name in ConflictKind.__members__]},
 }
-
-
-def reference(name: str) -> Schema:
-    """Return a reference to a named schema."""
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
@@ -64,18 +61,18 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
     if kind.__name__ not in shapes:
         shapes[kind.__name__] = {}
         shapes[kind.__name__] = _object(kind, shapes)
-    return reference(kind.__name__)
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
     if issubclass(kind, PublicValue):
-        hints = {wire.TO_WIRE.get(member.name, member.name): member.kind for member in members(kind)}
-        required = sorted(hints)
+        hints = {member.name: member.kind for member in members(kind)}
+        required: Iterable[str] = hints
     else:
-        hints = {wire.TO_WIRE.get(name, name): hint for name, hint in get_type_hints(kind).items()}
-        required = sorted(wire.TO_WIRE.get(name, name) for name in required_fields(kind))
-    properties = {name: schema_of(hint, shapes) for name, hint in hints.items()}
+        hints, required = get_type_hints(kind), required_fields(kind)
+    properties = {wire.TO_WIRE.get(name, name): schema_of(hint, shapes) for name, hint in hints.items()}
     about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
+    required = sorted(wire.TO_WIRE.get(name, name) for name in required)
     return {"type": "object", **about, "properties": properties, "required": required}
 
 
@@ -89,12 +86,8 @@ def required_fields(kind: Any) -> set[str]:
 
 def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
     """Return the schema of an input: no unknown members, and every optional member may be null."""
-    assert is_dataclass(takes)
-    hints = get_type_hints(takes)
     properties, required = {}, []
-    for member in fields(takes):
-        name = wire.TO_WIRE.get(member.name, member.name)
-        hint = hints[member.name]
+    for name, (member, hint) in wire.input_fields(takes).items():
         if member.default is MISSING:
             required.append(name)
             properties[name] = schema_of(hint, shapes)
@@ -351,7 +344,8 @@ def _ndjson_content(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[st
 
 
 def _response(about: str, content: Mapping[str, Any], headers: Iterable[str] = ()) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": about, "headers": _headers((wire.REQUEST_ID, *headers))}
+    references = {name: {"$ref": f"#/components/headers/{name}"} for name in (wire.REQUEST_ID, *headers)}
+    response: dict[str, Any] = {"description": about, "headers": references}
     return {**response, "content": dict(content)} if content else response
 
 
@@ -360,25 +354,19 @@ def _error_responses(statuses: Iterable[str]) -> dict[str, Any]:
 
 
 def _route_error_responses(route: Route) -> dict[str, Any]:
-    statuses, is_head = _route_statuses(route), route.method == "HEAD"
-    special: dict[str, tuple[str, ...]] = {}
-    if route.path.endswith("/blob"):
-        special = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")}
-    inlined = statuses if is_head or route.headers else [status for status in statuses if status in special]
-    inline = {
-        status: _error_response(status, (*special.get(status, ()), *route.headers), has_body=not is_head)
-        for status in inlined
-    }
-    return {**_error_responses(statuses), **inline}
+    is_head, is_blob = route.method == "HEAD", route.path.endswith("/blob")
+    blob_headers = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")} if is_blob else {}
+    responses = _error_responses(_route_statuses(route))
+    for status in responses:
+        headers = (*blob_headers.get(status, ()), *route.headers)
+        if headers or is_head:
+            responses[status] = _error_response(status, headers, has_body=not is_head)
+    return responses
 
 
 def _error_response(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
     content = {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if has_body else {}
     return _response(_ERROR_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
-
-
-def _headers(names: Iterable[str]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _operation_name(method: str, path: str) -> str:

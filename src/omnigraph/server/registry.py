@@ -5,18 +5,17 @@ Configuration errors are reported at start-up.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from omnigraph import graph as graphs
-from omnigraph.cluster.config import ClusterError, error
+from omnigraph.cluster.config import ClusterError, check_graph_id, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.maintain.maintenance import Maintenance, Reconciler
@@ -24,7 +23,6 @@ from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import set_default_embedder
 from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
 from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import SERVER_CANCEL_SECONDS_MAX, SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
 from omnigraph.policy import Policy, load_bundle
@@ -33,9 +31,7 @@ from omnigraph.server.auth import AuthMode, DecisionCache, Tokens, has_no_rules
 from omnigraph.store.objects.backend import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
 
-if TYPE_CHECKING:
-    from omnigraph.server.service import Service
-
+T = TypeVar("T")
 log: Final = logging.getLogger("omnigraph.server")
 
 
@@ -109,19 +105,26 @@ class Sources:
         tokens = self.read_tokens()
         if bool(tokens.entries) != self.auth_mode.has_tokens:
             raise UsageError("tokens cannot be added or removed altogether while the server runs; restart it")
-        loaded = {
-            graph_id: None if path is None else load_bundle(path, scope="graph", graph_id=graph_id)
-            for graph_id, path in self.policies.items()
-        }
-        checkers = {graph_id: self.auth_mode.checker(policy) for graph_id, policy in loaded.items()}
-        file = self.server_policy
-        server_policy = None if file is None else load_bundle(file, scope="server", graph_id="root")
-        return Configuration(tokens, checkers, server_policy)
+        checkers = load_checkers(self.policies, self.auth_mode)
+        return Configuration(tokens, checkers, load_server_policy(self.server_policy))
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes when one of the files changes."""
         paths = (*self.token_files, *self.policies.values(), self.server_policy)
         return tuple(fingerprint_files(path for path in paths if path is not None))
+
+
+def load_checkers(policies: Mapping[str, str | Path | None], auth_mode: AuthMode) -> dict[str, PolicyHook]:
+    """Return what enforces the policy of each graph, from the file or the text of its bundle."""
+    return {
+        graph_id: auth_mode.checker(None if bundle is None else load_bundle(bundle, scope="graph", graph_id=graph_id))
+        for graph_id, bundle in policies.items()
+    }
+
+
+def load_server_policy(bundle: str | Path | None) -> Policy | None:
+    """Return the policy of the server, from the file or the text of its bundle."""
+    return None if bundle is None else load_bundle(bundle, scope="server", graph_id="root")
 
 
 def fingerprint_files(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None]:
@@ -133,16 +136,6 @@ def fingerprint_files(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | 
             yield None
         else:
             yield status.st_mtime_ns, status.st_size, status.st_ino
-
-
-async def watch_configuration(service: Service) -> None:
-    """Read tokens and policies, or the ledger of a cluster, again whenever they change."""
-    registry = service.registry
-    while True:
-        await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.admin_threads, registry.needs_reload):
-            service.reload_soon()
-        await service.run(service.admin_threads, registry.close_retired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +153,7 @@ class ServedGraph:
     # Operation ids of writes in flight.
     in_flight_operations: list[str] = field(default_factory=list)
     # The requests that use the graph, each until its response was sent.
-    requests: set[object] = field(default_factory=set)
+    requests: list[object] = field(default_factory=list)
 
     @property
     def checker(self) -> PolicyHook:
@@ -180,24 +173,22 @@ class ServedGraph:
             session.policy = DecisionCache(session.policy)
         return graph
 
-    @contextmanager
-    def track_request(self) -> Iterator[None]:
+    def track_request(self) -> AbstractContextManager[None]:
         """Record that a request uses the graph."""
-        request = object()
-        self.requests.add(request)
-        try:
-            yield
-        finally:
-            self.requests.discard(request)
+        return _listed(object(), self.requests)
 
-    @contextmanager
-    def track_operation(self, operation_id: str) -> Iterator[None]:
+    def track_operation(self, operation_id: str) -> AbstractContextManager[None]:
         """Record an operation as in flight for the duration of its request."""
-        self.in_flight_operations.append(operation_id)
-        try:
-            yield
-        finally:
-            self.in_flight_operations.remove(operation_id)
+        return _listed(operation_id, self.in_flight_operations)
+
+
+@contextmanager
+def _listed(item: T, items: list[T]) -> Iterator[None]:
+    items.append(item)
+    try:
+        yield
+    finally:
+        items.remove(item)
 
 
 @dataclass(slots=True)
@@ -239,7 +230,9 @@ class GraphRegistry:
             # Taken before reading, so that a concurrent change triggers another reload.
             self.fingerprint = self.sources.fingerprint()
             read = self.sources.read()
-            revision = None if read.graphs is None else open_revision(read, self.served, requires_all=self.requires_all)
+            served, quarantined = self.served, read.quarantined
+            if read.graphs is not None:
+                served, quarantined = open_revision(read, self.served, requires_all=self.requires_all)
         except Exception as failure:  # noqa: BLE001 - every failure is reported
             self.is_stale = True
             code = failure.code if isinstance(failure, OmniGraphError) else "internal.bug"
@@ -247,8 +240,7 @@ class GraphRegistry:
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
             self._attempts = self._attempts + 1 if _is_transient(failure) else 0
             return
-        served = self.served if revision is None else revision.served
-        self.quarantined = {} if revision is None else revision.quarantined
+        self.quarantined = quarantined
         self._attempts = self._attempts + 1 if has_unavailable(self.quarantined) else 0
         for graph_id, item in served.items():
             session_of(item.graph).policy = read.checkers[graph_id]
@@ -281,16 +273,6 @@ class GraphRegistry:
         """Close all graphs."""
         for served in (*self.served.values(), *self.retired):
             served.graph.close()
-
-
-def check_graph_id(graph_id: str) -> None:
-    """Raise `UsageError` for an invalid graph id."""
-    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
-        raise UsageError(
-            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
-            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
-            graph_id=graph_id,
-        )
 
 
 def open_registry(
@@ -328,25 +310,17 @@ def open_cluster_registry(sources: Configurable, *, requires_all: bool = False) 
     """Open every healthy graph of a cluster; those that cannot be served are quarantined: logged, and not found."""
     fingerprint = sources.fingerprint()
     read = sources.read()
-    revision = open_revision(read, {}, requires_all=requires_all)
+    served, quarantined = open_revision(read, {}, requires_all=requires_all)
     return GraphRegistry(
-        revision.served,
+        served,
         sources,
         read.tokens,
         read.server_policy,
         fingerprint=fingerprint,
         requires_all=requires_all,
-        quarantined=revision.quarantined,
-        _attempts=int(has_unavailable(revision.quarantined)),
+        quarantined=quarantined,
+        _attempts=int(has_unavailable(quarantined)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRevision:
-    """The graphs of a revision that are served, and the quarantined ones."""
-
-    served: dict[str, ServedGraph]
-    quarantined: Mapping[str, Quarantine]
 
 
 def has_unavailable(quarantined: Mapping[str, Quarantine]) -> bool:
@@ -354,8 +328,10 @@ def has_unavailable(quarantined: Mapping[str, Quarantine]) -> bool:
     return any(reason.code == "graph_unavailable" for reason in quarantined.values())
 
 
-def open_revision(read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool) -> ServedRevision:
-    """Return the graphs of a cluster's revision; open graphs are kept, with their new queries.
+def open_revision(
+    read: Configuration, before: Mapping[str, ServedGraph], *, requires_all: bool
+) -> tuple[dict[str, ServedGraph], dict[str, Quarantine]]:
+    """Return the served and the quarantined graphs of a revision; open graphs are kept, with their new queries.
 
     Raises:
         ClusterError: No graph can be served, or not all of them where all are required, or the revision would take a
@@ -385,7 +361,7 @@ def open_revision(read: Configuration, before: Mapping[str, ServedGraph], *, req
         session = session_of(served[graph_id].graph)
         set_default_embedder(session.kernel, configs[graph_id].embedder)
         session.external_blobs = configs[graph_id].external_blobs
-    return ServedRevision(dict(sorted(served.items())), quarantined)
+    return dict(sorted(served.items())), quarantined
 
 
 def _is_transient(failure: Exception) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.schema import SchemaReceipt
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
@@ -26,10 +27,11 @@ from omnigraph.limits import (
     SERVER_STREAM_WAIT_SECONDS,
     SERVER_STREAMS_BYTES_MAX,
 )
+from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
 from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
 from omnigraph.server.registry import ServedGraph
-from omnigraph.server.wire import JSON
+from omnigraph.server.wire import JSON, Export, Invoke, Query
 
 I = TypeVar("I")  # noqa: E741 - the input of a route
 
@@ -77,6 +79,15 @@ class Response:
     disconnected: Callable[[], None] = lambda: None
     has_committed: bool = False
 
+    def releasing(self, release: Callable[[], None]) -> Response:
+        """Return the response with a function that is called first at its end."""
+
+        def end() -> None:
+            release()
+            self.end()
+
+        return replace(self, end=end)
+
 
 Handler = Callable[[Call[Any]], Response]
 
@@ -86,29 +97,14 @@ def json_response(value: object, status: int = 200, *, has_committed: bool = Fal
     return Response(dump(value), status=status, has_committed=has_committed)
 
 
-class _Receipt(Protocol):
-    @property
-    def commit(self) -> object: ...
-    def to_json(self) -> dict[str, object]: ...
-
-
-def receipt_response(receipt: _Receipt, **more: object) -> Response:
+def receipt_response(
+    receipt: MutationReceipt | IngestReceipt | MergeReceipt | SchemaReceipt, **more: object
+) -> Response:
     """Return the response of a write."""
     return json_response({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
 
 
-class _TargetInput(Protocol):
-    @property
-    def branch(self) -> str | None: ...
-    @property
-    def at(self) -> str | int | None: ...
-    @property
-    def snapshot(self) -> str | int | None: ...
-    @property
-    def as_of(self) -> str | None: ...
-
-
-def read_target(request: _TargetInput) -> tuple[str, AsOf | None]:
+def read_target(request: Query | Invoke | Export) -> tuple[str, AsOf | None]:
     """Return the branch and state that a request reads; versions and timestamps are relative to the branch."""
     if isinstance(request.snapshot, str) and request.branch is not None:
         raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
@@ -122,15 +118,12 @@ def requested_state(at: str | int | None, snapshot: str | int | None, as_of: str
     named = [f"`{name}`" for name, value in states.items() if value is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} both say which state to read; give one of them")
-    return parse_timestamp(as_of) if as_of is not None else snapshot if at is None else at
-
-
-def parse_timestamp(text: str) -> datetime:
-    """Parse `as_of`."""
+    if as_of is None:
+        return snapshot if at is None else at
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(as_of)
     except ValueError:
-        raise UsageError(f"`as_of` must be a timestamp such as 2026-01-31T12:00:00Z, got `{text}`") from None
+        raise UsageError(f"`as_of` must be a timestamp such as 2026-01-31T12:00:00Z, got `{as_of}`") from None
 
 
 class Streams:
@@ -192,16 +185,15 @@ async def send_response(
 
 async def _send_whole(response: Response, body: bytes, sender: _Sender) -> None:
     has_length = "Content-Length" in response.headers or response.status == 304
-    parts = max(1, -(-len(body) // SERVER_STREAM_CHUNK_BYTES))
+    *starts, last = range(0, max(len(body), 1), SERVER_STREAM_CHUNK_BYTES)
     try:
         await sender.head(_response_start(response, {} if has_length else {"Content-Length": len(body)}))
-        for index in range(parts - 1):
-            start = index * SERVER_STREAM_CHUNK_BYTES
+        for start in starts:
             await sender.part(body[start : start + SERVER_STREAM_CHUNK_BYTES])
     finally:
         # As with streams: before the last part.
         response.end()
-    await sender.part(body[(parts - 1) * SERVER_STREAM_CHUNK_BYTES :] if parts > 1 else body, is_last=True)
+    await sender.part(body[last:], is_last=True)
 
 
 async def _send_chunks(

@@ -31,7 +31,7 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
-from omnigraph.server.registry import GraphRegistry, Reconcilers, watch_configuration
+from omnigraph.server.registry import GraphRegistry, Reconcilers
 from omnigraph.server.service import Service
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -61,7 +61,7 @@ class Server:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         with self._signals():
             await self.host.listen(sockets)
-            watching = asyncio.create_task(watch_configuration(self._service))
+            watching = asyncio.create_task(self._service.watch_configuration())
             self._when_ready(address_of(sockets[0]))
             if not self._is_stopping.is_set():
                 await self._stopped.wait()

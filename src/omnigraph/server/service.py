@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -64,6 +64,12 @@ R = TypeVar("R")
 
 _RESOURCES = {"json": "request_body_bytes", "ndjson": "graph_batch_request_bytes"}
 _MEDIA = {"json": JSON, "ndjson": NDJSON}
+# The metrics that count errors, by code; every code that begins with `conflict.` is a conflict, too.
+_COUNTED = {
+    "precondition.failed": names.CONFLICTS,
+    "policy.denied": names.DENIALS,
+    "request.too_many": names.REFUSALS,
+}
 
 
 class Service:
@@ -121,13 +127,7 @@ class Service:
             path = dict(scope["path_params"])
             call: Call[Any] = Call(served, graph, actor, None, path, headers, caller=caller)
             response = await self._handle(route, call, scope["query_string"], receive)
-            used = use.pop_all()
-
-        def end() -> None:
-            used.close()
-            response.end()
-
-        return replace(response, end=end)
+            return response.releasing(use.pop_all().close)
 
     async def _handle(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Response:
         """Read and authorize a request, and run its handler; writes are admitted per actor."""
@@ -162,11 +162,9 @@ class Service:
             return await self._run_watched(lambda: route.handle(call), receive, call)
 
     async def _receive_load(self, receive: Receive, limit: int, resource: str, folder: Path) -> bytes | Path:
-        def run(write: Callable[[], None]) -> Awaitable[None]:
-            return self.run(self.writers, write)
-
+        file = folder / "body.ndjson"
         try:
-            return await spool_body(receive, limit, resource, folder / "body.ndjson", run)
+            return await spool_body(receive, limit, resource, file, lambda write: self.run(self.writers, write))
         except OSError as error:
             raise StorageError(
                 f"the server cannot keep the body in its temporary directory: {error.strerror}; nothing was written",
@@ -183,6 +181,14 @@ class Service:
         """Return the actor of the bearer token; raises if it is missing or unknown."""
         values = headers.get("authorization", ())
         return self.registry.tokens.actor_of(values[0] if len(values) == 1 else None)
+
+    async def watch_configuration(self) -> None:
+        """Read tokens and policies, or the ledger of a cluster, again whenever they change."""
+        while True:
+            await asyncio.sleep(self.reload_seconds)
+            if await self.run(self.admin_threads, self.registry.needs_reload):
+                self.reload_soon()
+            await self.run(self.admin_threads, self.registry.close_retired)
 
     def reload_soon(self) -> None:
         """Reload tokens and policies; on errors, which are logged, the old ones stay in force."""
@@ -209,30 +215,21 @@ class Service:
         The slot is held until the response was sent, because its data stays in memory until then.
         """
         disconnected = asyncio.create_task(wait_for_disconnect(receive))
-        try:
-            await self._take_slot(call.caller, disconnected)
-            release = _call_once(lambda: self.read_slots.release(call.caller))
+        with ExitStack() as slot:
             try:
+                await self._take_slot(call.caller, disconnected)
+                slot.callback(self.read_slots.release, call.caller)
                 response = await self._run_cancellable(work, disconnected, call.cancel)
-            except BaseException:
-                release()
-                raise
-        finally:
-            disconnected.cancel()
-
-        def end() -> None:
-            release()
-            response.end()
-
-        return replace(response, end=_call_once(end), disconnected=call.cancel.cancel)
+            finally:
+                disconnected.cancel()
+            return replace(response, disconnected=call.cancel.cancel).releasing(slot.pop_all().close)
 
     async def _take_slot(self, caller: str, disconnected: asyncio.Task[None]) -> None:
         if self.read_slots.take_now(caller):
             return
         waiting = asyncio.ensure_future(self.read_slots.take(caller))
-        must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((waiting, disconnected, must_exit), return_when=asyncio.FIRST_COMPLETED)
+            await self._wait_for_any(waiting, disconnected)
             if not waiting.done():
                 raise ClientDisconnected if disconnected.done() else server_stopping()
             await waiting
@@ -242,8 +239,6 @@ class Service:
             elif not waiting.cancelled() and waiting.exception() is None:
                 self.read_slots.release(caller)
             raise
-        finally:
-            must_exit.cancel()
 
     async def _run_cancellable(
         self, work: Callable[[], Response], disconnected: asyncio.Task[None], cancel: CancelToken
@@ -258,7 +253,7 @@ class Service:
             cancel.cancel()
             raise
 
-    async def _run_write(self, work: Callable[[], R], caller: str, seconds: float = SERVER_WRITE_SECONDS_MAX) -> R:
+    async def _run_write(self, work: Callable[[], R], caller: str, seconds: float) -> R:
         """Run a write in a thread; on timeout or shutdown, respond with what is known about its outcome.
 
         A write that has not reached its commit point by then is closed: its thread can no longer publish it.
@@ -303,23 +298,24 @@ class Service:
         return await asyncio.wrap_future(thread)
 
     async def _wait(self, running: asyncio.Future[R], seconds: float | None = None) -> None:
-        """Wait for a future, its timeout, or the shutdown deadline."""
+        """Wait for a future, its timeout, or the shutdown deadline and a moment more."""
+        await self._wait_for_any(running, seconds=seconds)
+        if self.is_late.is_set() and not running.done():
+            await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
+
+    async def _wait_for_any(self, *running: asyncio.Future[Any], seconds: float | None = None) -> None:
+        """Wait for one of some futures, a timeout, or the shutdown deadline."""
         must_exit = asyncio.ensure_future(self.is_late.wait())
         try:
-            await asyncio.wait((running, must_exit), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if must_exit.done() and not running.done():
-                await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
+            await asyncio.wait((*running, must_exit), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             must_exit.cancel()
 
     def count(self, error: OmniGraphError) -> None:
         """Count an error in the metrics."""
-        if error.code.startswith("conflict.") or error.code == "precondition.failed":
-            self.metrics.count(names.CONFLICTS)
-        elif error.code == "policy.denied":
-            self.metrics.count(names.DENIALS)
-        elif error.code == "request.too_many":
-            self.metrics.count(names.REFUSALS)
+        name = names.CONFLICTS if error.code.startswith("conflict.") else _COUNTED.get(error.code)
+        if name is not None:
+            self.metrics.count(name)
 
     def close(self) -> bool:
         """Stop the threads and close the graphs; False if storage blocked some of them for too long."""
@@ -342,17 +338,6 @@ def _check_early(checks: Callable[[Call[Any]], tuple[Check, ...]], call: Call[An
     """Deny a request before its body is read; its graph remembers the decisions."""
     for action, scope in checks(call):
         session_of(call.graph).require(action, scope)
-
-
-def _call_once(function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls `function` on its first call only."""
-    pending = [function]
-
-    def run() -> None:
-        if pending:
-            pending.pop()()
-
-    return run
 
 
 def server_stopping() -> GraphError:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import orjson
@@ -359,9 +360,6 @@ TO_WIRE: Final[Mapping[str, str]] = {"from_": "from"}
 
 
 T = TypeVar("T")
-_InputFields: TypeAlias = dict[str, tuple[Field[Any], Any]]
-
-_known_inputs: dict[Any, _InputFields] = {}
 _BOOLEANS: Final = {"true": True, "false": False}
 _TYPE_NAMES: Final[Mapping[Any, str]] = {
     str: "a string",
@@ -386,24 +384,20 @@ def from_json(kind: type[T], body: bytes) -> T:
 
 def from_query(kind: type[T], query: bytes) -> T:
     """Parse a query string; only lists may repeat."""
-    lists = {
-        wire
-        for wire, (_, hint) in _input_fields(kind).items()
-        if list in [get_origin(option) for option in _options(hint)]
-    }
+    hints = {name: hint for name, (_, hint) in input_fields(cast(Any, kind)).items()}
     values: dict[str, Any] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name in lists:
+        if any(get_origin(option) is list for option in _options(hints.get(name))):
             values.setdefault(name, []).append(value)
         elif name in values:
             raise UsageError(f"`{name}` is given more than once", name=name)
         else:
-            values[name] = _parse_value(_input_fields(kind)[name][1], value) if name in _input_fields(kind) else value
+            values[name] = _parse_value(hints.get(name), value)
     return _build(kind, values)
 
 
 def _build(kind: type[T], document: Mapping[str, Any]) -> T:
-    shape = _input_fields(kind)
+    shape = input_fields(cast(Any, kind))
     # A null field counts as absent. Inside a field, such as `params`, null is a value.
     document = {name: value for name, value in _resolve_aliases(kind, document).items() if value is not None}
     unknown = sorted(document.keys() - shape.keys())
@@ -425,7 +419,7 @@ def _build(kind: type[T], document: Mapping[str, Any]) -> T:
 def _resolve_aliases(kind: Any, document: Mapping[str, Any]) -> dict[str, Any]:
     """Rename aliased fields to their current names."""
     renamed = dict(document)
-    for wire, (member, _) in _input_fields(kind).items():
+    for wire, (member, _) in input_fields(kind).items():
         alias = member.metadata.get(ALIAS)
         if alias is None or alias not in renamed:
             continue
@@ -436,14 +430,11 @@ def _resolve_aliases(kind: Any, document: Mapping[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _input_fields(kind: Any) -> _InputFields:
-    """Return the fields of an input type by their names on the wire."""
-    if kind not in _known_inputs:
-        hints = get_type_hints(kind)
-        _known_inputs[kind] = {
-            TO_WIRE.get(member.name, member.name): (member, hints[member.name]) for member in fields(kind)
-        }
-    return _known_inputs[kind]
+@cache
+def input_fields(kind: Any) -> dict[str, tuple[Field[Any], Any]]:
+    """Return the fields of an input type, with their types, by their names on the wire."""
+    hints = get_type_hints(kind)
+    return {TO_WIRE.get(member.name, member.name): (member, hints[member.name]) for member in fields(kind)}
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

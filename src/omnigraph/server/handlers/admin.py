@@ -7,9 +7,10 @@ requests to it alone: a value of a graph that looked like markup could neither r
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
@@ -22,9 +23,6 @@ from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response
 from omnigraph.server.routes import ServerRoute
 from omnigraph.server.service import Service
-
-if TYPE_CHECKING:
-    from omnigraph.server.service import Service
 
 HTML: Final = "text/html; charset=utf-8"
 SCRIPT: Final = "text/javascript; charset=utf-8"
@@ -48,18 +46,17 @@ HEADER_NAMES: Final = (*_HEADERS, "Vary")
 def welcome(service: Service, actor: str | None) -> Response:
     """Return what is served, for programs."""
     response = json_response({"name": "omnigraph", "version": __version__, "openapi": "/openapi.json"})
-    return Response(response.body, headers={"Vary": "Accept"})
+    return replace(response, headers={"Vary": "Accept"})
 
 
-@cache
 def page() -> Response:
     """Return the page, for browsers."""
-    return Response(_read("index.html"), HTML, headers={**_HEADERS, "Vary": "Accept"})
+    return replace(_static("index.html", HTML), headers={**_HEADERS, "Vary": "Accept"})
 
 
 @cache
 def _static(name: str, media: str) -> Response:
-    return Response(_read(name), media, headers=_HEADERS)
+    return Response((_FILES / name).read_bytes(), media, headers=_HEADERS)
 
 
 def script(service: Service, actor: str | None) -> Response:
@@ -68,10 +65,6 @@ def script(service: Service, actor: str | None) -> Response:
 
 def style(service: Service, actor: str | None) -> Response:
     return _static("page.css", STYLE)
-
-
-def _read(name: str) -> bytes:
-    return (_FILES / name).read_bytes()
 
 
 def prefers_html(accept: str) -> bool:
@@ -162,29 +155,13 @@ def metrics_text(service: Service, actor: str | None) -> Response:
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
-    ServerRoute(
-        "/",
-        True,
-        welcome,
-        "What is served here; for browsers a page to look at graphs.",
-        answers.Welcome,
-        is_instant=True,
-        page=page,
-        headers=HEADER_NAMES,
-    ),
-    ServerRoute(
-        "/page.js",
-        True,
-        script,
-        "The script of the page.",
-        SCRIPT,
-        is_instant=True,
-        headers=HEADER_NAMES,
-    ),
+    ServerRoute("/", True, welcome, "What is served here; for browsers a page to look at graphs.",
+                answers.Welcome, is_instant=True, page=page, headers=HEADER_NAMES),
+    ServerRoute("/page.js", True, script, "The script of the page.", SCRIPT, is_instant=True, headers=HEADER_NAMES),
     ServerRoute("/page.css", True, style, "The style of the page.", STYLE, is_instant=True, headers=HEADER_NAMES),
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "List the graphs.", answers.ServedGraphs),
     ServerRoute("/metrics", False, metrics_text, "Metrics in Prometheus format.", MEDIA_TYPE),
-)
+)  # fmt: skip

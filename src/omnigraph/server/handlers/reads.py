@@ -42,23 +42,21 @@ _ETAG: Final = re.compile(r'(W/)?("[^"]*")')
 
 def get(call: Call[wire.BlobInput]) -> Response:
     blob = _find_blob(call)
-    headers = _headers(blob)
     if (conditional := _conditional_response(call, blob)) is not None:
         return conditional
-    byte_range = _requested_range(call, blob)
-    if byte_range is None:
-        return _bytes_response(blob, 0, blob.length, 200, headers)
-    start, end = byte_range
-    return _bytes_response(
-        blob, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{blob.length}"}
-    )
+    headers, byte_range = _headers(blob.etag, blob.snapshot_commit_id), _requested_range(call, blob)
+    start, end = byte_range or (0, blob.length)
+    if byte_range is not None:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{blob.length}"
+    headers["Content-Length"] = str(end - start)
+    return Response(_read_pieces(blob, start, end), wire.BYTES, 200 if byte_range is None else 206, headers)
 
 
 def head(call: Call[wire.BlobInput]) -> Response:
     """Respond like `get`, without ranges, and without reading the blob."""
     blob = _find_blob(call)
     conditional = _conditional_response(call, blob)
-    headers = {**_headers(blob), "Content-Length": str(blob.length)}
+    headers = {**_headers(blob.etag, blob.snapshot_commit_id), "Content-Length": str(blob.length)}
     return Response(b"", wire.BYTES, headers=headers) if conditional is None else conditional
 
 
@@ -77,8 +75,8 @@ def _find_blob(call: Call[wire.BlobInput]) -> Blob:
     )
 
 
-def _headers(blob: Blob) -> dict[str, str]:
-    return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
+def _headers(etag: object, snapshot: object) -> dict[str, str]:
+    return {"ETag": str(etag), "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: str(snapshot or "")}
 
 
 def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
@@ -86,8 +84,7 @@ def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
     context = error.context
     headers = {"Content-Range": f"bytes */{context['length']}"} if error.code == "blob.range" else {}
     if "etag" in context:
-        tag, snapshot = str(context["etag"]), str(context["snapshot_commit_id"] or "")
-        headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
+        headers |= _headers(context["etag"], context["snapshot_commit_id"])
     return headers
 
 
@@ -105,7 +102,7 @@ def _conditional_response(call: Call[wire.BlobInput], blob: Blob) -> Response | 
         )
     unless = call.header("if-none-match")
     if unless is not None and (unless.strip() == "*" or blob.etag in _etags(unless, strong=False)):
-        return Response(b"", None, 304, _headers(blob))
+        return Response(b"", None, 304, _headers(blob.etag, blob.snapshot_commit_id))
     return None
 
 
@@ -142,11 +139,6 @@ def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] 
     return start, end
 
 
-def _bytes_response(blob: Blob, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    all_headers = {**headers, "Content-Length": str(end - start)}
-    return Response(_read_pieces(blob, start, end), wire.BYTES, status, all_headers)
-
-
 def _read_pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
     for offset in range(start, end, BLOB_READ_BYTES_MAX):
         yield blob.read(offset, min(offset + BLOB_READ_BYTES_MAX, end))
@@ -175,10 +167,7 @@ def read(call: Call[wire.Read]) -> Response:
         branch=request.branch,
         snapshot=request.snapshot,
     )
-    result, target = run_query(call, present, present.query, present.name)
-    description = describe_rows(result, target)
-    del description["graph_commit_id"]
-    return json_rows_response(result, description)
+    return _json_rows_response(*run_query(call, present, present.query, present.name))
 
 
 def run_query(
@@ -210,23 +199,18 @@ def rows_response(call: Call[Any], result: Result, target: dict[str, object]) ->
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
         return _streamed_response(result, _arrow_chunks(result), ARROW, headers)
-    return json_rows_response(result, describe_rows(result, target))
+    return _json_rows_response(result, target, graph_commit_id=result.graph_commit_id)
 
 
-def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
-    """Return the JSON response of a query, without the rows."""
-    return {
+def _json_rows_response(result: Result, target: dict[str, object], **more: object) -> Response:
+    description = {
         "query_name": result.query_name,
         "target": target,
         "row_count": len(result),
         "columns": result.columns,
         "rows": [],
-        "graph_commit_id": result.graph_commit_id,
+        **more,
     }
-
-
-def json_rows_response(result: Result, description: dict[str, object]) -> Response:
-    """Return the metadata of a result with the rows inserted."""
     return _streamed_response(result, _json_chunks(result, description), wire.JSON, {})
 
 
@@ -245,34 +229,21 @@ def _json_chunks(result: Result, description: dict[str, object]) -> Iterator[byt
     yield b"]" + tail
 
 
-class _ChunkBuffer(io.RawIOBase):
-    """A write-only file whose content is taken in chunks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, part: Any) -> int:
-        self._parts.append(bytes(part))
-        return len(part)
-
-    def take(self) -> bytes:
-        chunk = b"".join(self._parts)
-        self._parts.clear()
-        return chunk
-
-
 def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
-    buffer = _ChunkBuffer()
+    buffer = io.BytesIO()
+
+    def take() -> bytes:
+        chunk = buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+        return chunk
+
     with pa.ipc.new_stream(pa.PythonFile(buffer, mode="w"), result.to_arrow().schema) as writer:
         for batch in result.arrow_pieces():
             writer.write_batch(batch)
-            yield buffer.take()
-    yield buffer.take()
+            yield take()
+    yield take()
 
 
 def explain(call: Call[wire.Explain]) -> Response:

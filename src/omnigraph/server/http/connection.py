@@ -128,8 +128,7 @@ class HttpConnection(asyncio.Protocol):
             # Unread bytes wait in the transport, where they are counted, and not in megabytes of kernel buffers.
             set_option(transport, socket.IPPROTO_TCP, _NOTSENT, SERVER_STREAM_CHUNK_BYTES)
         self._host.enter(self)
-        bounds = self._host.bounds
-        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
@@ -214,10 +213,14 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._has_headers and not was_in_headers:
             self._framing_bytes += len(data) - body_bytes
-            self._check_framing()
+            most = self._host.bounds.header_bytes_max + _FRAMING_PER_BODY_BYTE * self._body_bytes
+            if self._framing_bytes > most:
+                self.abort()
         elif not self._has_headers:
             # The parser buffers incomplete elements without reporting them.
-            self._count_header(len(data))
+            self._header_bytes += len(data)
+            if not self.is_busy:
+                self._refuse_too_long(self._header_bytes)
 
     # -- the parser ------------------------------------------------------------------------------------------------
 
@@ -232,8 +235,7 @@ class HttpConnection(asyncio.Protocol):
         self._url, self._headers, self._expects_continue = b"", [], False
         self._trailer_bytes, self._is_upgrade = 0, False
         self._has_headers, self._header_bytes, self._framing_bytes, self._body_bytes = False, 0, 0, 0
-        bounds = self._host.bounds
-        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
+        self._await_head()
 
     def on_url(self, url: bytes) -> None:
         if not self._is_discarding and not self._is_resuming:
@@ -245,8 +247,7 @@ class HttpConnection(asyncio.Protocol):
         if self._has_headers:
             # Trailers, after the body, are ignored.
             self._trailer_bytes += len(name) + len(value) + 4
-            if self._trailer_bytes > self._host.bounds.header_bytes_max:
-                self._refuse(_too_long(self._host.bounds.header_bytes_max, self._trailer_bytes))
+            self._refuse_too_long(self._trailer_bytes)
             return
         name = name.lower()
         self._expects_continue |= name == b"expect" and value.lower() == b"100-continue"
@@ -256,8 +257,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_discarding or self._is_resuming:
             return
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-        if size > self._host.bounds.header_bytes_max:
-            self._refuse(_too_long(self._host.bounds.header_bytes_max, size))
+        if self._refuse_too_long(size):
             return
         refusal = check_head(self._headers, self._parser.get_http_version())
         if refusal is not None:
@@ -282,16 +282,6 @@ class HttpConnection(asyncio.Protocol):
             # Any further bytes belong to the next request.
             self._has_headers = False
             self._header_bytes = 0
-
-    def _count_header(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > self._host.bounds.header_bytes_max and not self.is_busy:
-            self._refuse(_too_long(self._host.bounds.header_bytes_max, self._header_bytes))
-
-    def _check_framing(self) -> None:
-        most = self._host.bounds.header_bytes_max + _FRAMING_PER_BODY_BYTE * self._body_bytes
-        if self._framing_bytes > most:
-            self.abort()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -342,6 +332,21 @@ class HttpConnection(asyncio.Protocol):
                 self.abort()
             else:
                 self._close()
+
+    def _refuse_too_long(self, size: int) -> bool:
+        """Refuse headers or trailers of more bytes than the limit; return whether they were."""
+        limit = self._host.bounds.header_bytes_max
+        if size <= limit:
+            return False
+        self._refuse(
+            LimitExceeded(
+                f"request headers are limited to {limit} bytes; send fewer or shorter ones",
+                resource="request_header_bytes",
+                limit=limit,
+                actual=size,
+            )
+        )
+        return True
 
     def _refuse(self, error: OmniGraphError) -> None:
         """Send an error for a request that never reaches the application, and close the connection."""
@@ -397,6 +402,10 @@ class HttpConnection(asyncio.Protocol):
             self.resume_reading()
             self._await_next()
 
+    def _await_head(self) -> None:
+        bounds = self._host.bounds
+        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
+
     def _await_next(self) -> None:
         self._host.set_idle(self, is_idle=True)
         self._set_deadline(self._host.bounds.idle_seconds, self._close)
@@ -449,12 +458,3 @@ class HttpConnection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-def _too_long(limit: int, actual: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"request headers are limited to {limit} bytes; send fewer or shorter ones",
-        resource="request_header_bytes",
-        limit=limit,
-        actual=actual,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from omnigraph import clock
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
@@ -17,20 +17,13 @@ from omnigraph.limits import SERVER_STREAM_CHUNK_BYTES
 from omnigraph.server.admission import Message
 from omnigraph.server.observability import App, Scope
 
+if TYPE_CHECKING:
+    from omnigraph.server.http.connection import HttpConnection
+
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Statuses of responses without a body, whatever their headers say.
 _BODILESS: Final = frozenset({204, 304})
-
-
-class Wire(Protocol):
-    """The connection below an exchange."""
-
-    def write(self, data: bytes) -> None: ...
-    async def drain(self) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def complete(self) -> None: ...
 
 
 class InvalidResponse(Exception):
@@ -40,7 +33,7 @@ class InvalidResponse(Exception):
 class Exchange:
     """One request and its response. `has_begun`: part of the response was sent; `is_complete`: all of it was."""
 
-    def __init__(self, wire: Wire, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, wire: HttpConnection, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
         self.scope = scope
         self.keeps_alive = keeps_alive
         self.is_received = False
