@@ -247,7 +247,8 @@ def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | No
 def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) -> Iterator[ir.OrderKey]:
     ctx.columns = {column.name: column for column in columns}
     for key in union.order:
-        parts = list(ast.walk_expression(key.expression))
+        # Of several mistakes in a key, the last is reported.
+        parts = [*ast.walk_expression(key.expression)][::-1]
         variable = next((part for part in parts if isinstance(part, ast.PropertyAccess)), None) or next(
             (part for part in parts if isinstance(part, ast.Variable) and part.name not in ctx.params), None
         )
