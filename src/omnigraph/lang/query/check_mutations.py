@@ -173,7 +173,7 @@ class PatternWrites:
 
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())
-        return ir.ReadIR("match", params, self._pipeline, tuple(columns), False, False, None, (), None, None)
+        return ir.ReadIR("match", params, self._pipeline, tuple(columns))
 
 
 def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:
@@ -459,10 +459,7 @@ def _key_hint(target: Type) -> str:
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        hint = did_you_mean(
-            value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: {type_})`"
-        )
-        ctx.report("T14", value.span, f"`${value.name}` is not a parameter of this query", hint)
+        ctx.report_unknown_parameter("T14", value, type_)
         return None
     return fit_value(ctx, value, name, type_)
 

@@ -58,8 +58,9 @@ def _check_part(
     ctx.is_stage = is_stage
     projections = _expand_entities(ctx, block.scope, read.projections)
     returned, is_grouped = check_projections(ctx, block.scope, projections)
+    ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
-    ordered = check_order(ctx, block.scope, read, returned, is_grouped)
+    rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
     compiled = ir.ReadIR(
         name=name,
         params=tuple(ctx.params.values()),
@@ -67,12 +68,12 @@ def _check_part(
         columns=(*(item.column for item in returned), *hidden),
         is_grouped=is_grouped,
         is_distinct=read.distinct,
-        rank=ordered.rank,
-        order=ordered.keys,
+        rank=rank,
+        order=order,
         skip=check_bound(ctx, read.skip, "skip"),
         limit=check_bound(ctx, read.limit, "limit"),
         having=having,
-        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, ordered.rank),
+        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, rank),
         source=source,
     )
     return block, returned, compiled
@@ -185,9 +186,7 @@ def _check_union(ctx: Context, name: str, union: ast.Union, lower: Lower) -> Che
         params=tuple(ctx.params.values()),
         pipeline=(),
         columns=bound,
-        is_grouped=False,
         is_distinct=not union.is_all,
-        rank=None,
         order=tuple(_union_keys(ctx, union, bound)),
         skip=check_bound(ctx, union.skip, "skip"),
         limit=check_bound(ctx, union.limit, "limit"),
