@@ -59,6 +59,7 @@ Hops = tuple[ir.HopBound, ir.HopBound | None]
 
 
 def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> Walk | None:
+    """Check a traversal, alone or in a path clause."""
     return _check_path(ctx, scope, clause) if isinstance(clause, ast.Path) else _check_traversal(ctx, scope, clause)
 
 

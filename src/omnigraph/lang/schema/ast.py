@@ -1,8 +1,6 @@
 """The syntax tree of a `.pg` source: what was written, and where, and each type with its inherited properties.
 
-Pure values; nothing here has been checked beyond the grammar.
-
-Pure, and silent about mistakes: the rules look at the result and report.
+Pure values, silent about mistakes: nothing here has been checked beyond the grammar.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Source, Span
 
 Kind = Literal["interface", "node", "edge"]
+KINDS: Final[tuple[Kind, ...]] = ("interface", "node", "edge")
 ArgumentKind = Literal["name", "end", "string", "number", "bool", "range", "keyword", "call", "list"]
 
 
