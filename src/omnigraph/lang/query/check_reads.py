@@ -56,7 +56,7 @@ def _check_part(
         ctx.report("T42", clause.span, message, f"add `${variable}` to the `with`, or use another name")
     block = check_block(ctx, read.clauses, scope)
     ctx.is_stage = is_stage
-    projections = _expand_entities(ctx, block.scope, read.projections)
+    projections = tuple(item for written in read.projections for item in _expand(ctx, block.scope, written))
     returned, is_grouped = check_projections(ctx, block.scope, projections)
     ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
@@ -85,20 +85,11 @@ def _check_part(
 _LEFT_OUT: Final = (Scalar.BLOB, Scalar.VECTOR)
 
 
-def _expand_entities(
-    ctx: Context, scope: Scope, projections: tuple[ast.Projection | ast.EntityProjection, ...]
-) -> tuple[ast.Projection, ...]:
-    """Return the projections with each entity replaced by its properties; `$v.*` leaves out Blobs and vectors."""
-    expanded: list[ast.Projection] = []
-    for projection in projections:
-        if isinstance(projection, ast.Projection):
-            expanded.append(projection)
-        else:
-            expanded.extend(_expand_entity(ctx, scope, projection))
-    return tuple(expanded)
-
-
-def _expand_entity(ctx: Context, scope: Scope, entity: ast.EntityProjection) -> Iterator[ast.Projection]:
+def _expand(ctx: Context, scope: Scope, entity: ast.Projection | ast.EntityProjection) -> Iterator[ast.Projection]:
+    """Yield a projection, or the properties of an entity; `$v.*` leaves out Blobs and vectors."""
+    if isinstance(entity, ast.Projection):
+        yield entity
+        return
     variable = entity.variable
     bound = scope.get(variable.text)
     if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE):

@@ -282,32 +282,30 @@ def _type_ids(item: Mapping[str, Any]) -> TypeIds:
 
 
 def _node(item: Mapping[str, Any]) -> NodeShape:
-    return NodeShape(
-        _leaf(item["name"], _TEXT),
-        _properties(item),
-        _constraints(item),
-        tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]),
-        _leaf(item["description"], _TEXT_OR_NONE),
-        _leaf(item["instruction"], _TEXT_OR_NONE),
-        _annotations(item),
-        _merge(item),
-    )
+    return NodeShape(implements=tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]), **_members(item))
 
 
 def _edge(item: Mapping[str, Any]) -> EdgeShape:
     cardinality = item["cardinality"]
     return EdgeShape(
-        _leaf(item["name"], _TEXT),
-        _leaf(item["source"]["name"], _TEXT),
-        _leaf(item["target"]["name"], _TEXT),
-        _properties(item),
-        _constraints(item),
-        Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
-        _leaf(item["description"], _TEXT_OR_NONE),
-        _leaf(item["instruction"], _TEXT_OR_NONE),
-        _annotations(item),
-        _merge(item),
+        source=_leaf(item["source"]["name"], _TEXT),
+        target=_leaf(item["target"]["name"], _TEXT),
+        cardinality=Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
+        **_members(item),
     )
+
+
+def _members(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what node and edge types have in common."""
+    return {
+        "name": _leaf(item["name"], _TEXT),
+        "properties": _properties(item),
+        "constraints": _constraints(item),
+        "description": _leaf(item["description"], _TEXT_OR_NONE),
+        "instruction": _leaf(item["instruction"], _TEXT_OR_NONE),
+        "annotations": _annotations(item),
+        "merge": _merge(item),
+    }
 
 
 def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:

@@ -276,8 +276,7 @@ def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPosition, Item]]:
 
 def _former_name(declared: Declaration | PropertyDeclaration) -> str:
     """Return the name under which the accepted schema has this, if it has it."""
-    renames = declared.annotated("rename_from")
-    return (renames[0].value if renames else None) or declared.name.text
+    return declared.text_of("rename_from") or declared.name.text
 
 
 def _hint(word: str) -> str:
