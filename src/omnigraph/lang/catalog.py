@@ -199,8 +199,25 @@ class Cardinality:
         return f"@card({self.minimum}..{'' if self.maximum is None else self.maximum})"
 
 
+class _StoredType:
+    """What node and edge types have in common."""
+
+    __slots__ = ()
+    kind: ClassVar[Kind]
+    name: str
+    properties: Mapping[str, Property]
+
+    @property
+    def table_key(self) -> TypeKey:
+        return TypeKey.of(self.kind, self.name)
+
+    @property
+    def has_blobs(self) -> bool:
+        return any(item.type.scalar is Scalar.BLOB for item in self.properties.values())
+
+
 @dataclass(frozen=True, slots=True)
-class NodeType:
+class NodeType(_StoredType):
     """A node type. `properties` is in name order; `key` is in stable property-id order, empty when keyless."""
 
     name: str
@@ -222,15 +239,7 @@ class NodeType:
         """Return the declaration of the type as it is written in a schema."""
         interfaces = f" implements {', '.join(self.implements)}" if self.implements else ""
         lines = [*map(str, self.properties.values()), *_constraints(self)]
-        return f"node {self.name}{_type_annotations(self)}{interfaces} {_block(lines)}"
-
-    @property
-    def table_key(self) -> TypeKey:
-        return TypeKey.of(self.kind, self.name)
-
-    @property
-    def has_blobs(self) -> bool:
-        return _has_blobs(self.properties)
+        return f"node {self.name}{_type_annotations(self)}{interfaces} {render_block(lines)}"
 
     @property
     def ends(self) -> dict[str, str]:
@@ -239,7 +248,7 @@ class NodeType:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeType:
+class EdgeType(_StoredType):
     """An edge type from one node type to another. `key`, `unique` and `index` may name `src` and `dst`.
 
     `key` has `src` and `dst` first, then properties in stable property-id order; it is empty when keyless.
@@ -265,20 +274,12 @@ class EdgeType:
         lines = [*map(str, self.properties.values()), *_constraints(self)]
         count = "" if self.cardinality == Cardinality() else f" {self.cardinality}"
         ends = f"{self.source} -> {self.target}{count}{_type_annotations(self)}"
-        return f"edge {self.name}: {ends}" + (f" {_block(lines)}" if lines else "")
+        return f"edge {self.name}: {ends}" + (f" {render_block(lines)}" if lines else "")
 
     @property
     def word(self) -> str:
         """The name as traversals write it, with a lower-case first letter."""
         return self.name[0].lower() + self.name[1:]
-
-    @property
-    def table_key(self) -> TypeKey:
-        return TypeKey.of(self.kind, self.name)
-
-    @property
-    def has_blobs(self) -> bool:
-        return _has_blobs(self.properties)
 
     @property
     def ends(self) -> dict[str, str]:
@@ -289,7 +290,8 @@ class EdgeType:
 Type: TypeAlias = NodeType | EdgeType
 
 
-def _block(lines: Iterable[str]) -> str:
+def render_block(lines: Iterable[str]) -> str:
+    """Return the body of a declaration."""
     return "{\n" + "".join(f"  {line}\n" for line in lines) + "}"
 
 
@@ -320,10 +322,6 @@ def _literal(value: Constant | tuple[Constant, ...] | None) -> str:
 def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _has_blobs(properties: Mapping[str, Property]) -> bool:
-    return any(item.type.scalar is Scalar.BLOB for item in properties.values())
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,20 @@ class Diagnostic:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnostic of a rule that looks at a single source and leaves naming it to its caller."""
+
+    code: str
+    message: str
+    span: Span
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def in_source(self, source: Source) -> Diagnostic:
+        return Diagnostic(self.code, self.message, source, self.span, self.hint, self.severity)
+
+
 def _window(line: str, column: int) -> tuple[str, int]:
     """Return the part of a line that a terminal can show around a column, and the column inside that part."""
     start = max(0, min(column - 1 - SHOWN_CHARACTERS_MAX // 2, len(line) - SHOWN_CHARACTERS_MAX))

@@ -210,10 +210,12 @@ def unclosed_bracket_hint(source: Source) -> str | None:
     return f"the `{bracket}` at line {position.line}, column {position.column} is never closed"
 
 
-def span_of(token: Token) -> Span:
+def span_of(token: Token, last: Token | None = None) -> Span:
+    """Return the span of a token, or from it to the end of a later one."""
+    end = (last or token).end_pos
     assert token.start_pos is not None
-    assert token.end_pos is not None
-    return Span(token.start_pos, token.end_pos)
+    assert end is not None
+    return Span(token.start_pos, end)
 
 
 def read_string(token: Token) -> str:

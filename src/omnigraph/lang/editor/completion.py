@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
-from omnigraph.lang.catalog import EdgeType, Scalar
+from omnigraph.lang.catalog import EdgeType, Scalar, Type
 from omnigraph.lang.diagnostic import Source, Span
 from omnigraph.lang.editor import lookup
 from omnigraph.lang.editor.lookup import block_owner, is_edge_place
@@ -49,6 +49,9 @@ class _Position:
 
     def before(self, back: int = 1) -> str:
         return self.words.text(self.index - back)
+
+    def find_type(self, name: str | None) -> Type | None:
+        return self.view.find_type(name) if self.view is not None and name is not None else None
 
     @property
     def is_in_body(self) -> bool:
@@ -104,13 +107,13 @@ def _names(position: _Position) -> Iterator[Completion]:
     owner = block_owner(position.words, position.index) if before in ("{", ",") or before[:1] != "$" else None
     if owner is not None and position.view is not None and before in ("{", ","):
         yield from _properties(position, owner)
-        if isinstance(position.view.find_type(owner), EdgeType):
+        if isinstance(position.find_type(owner), EdgeType):
             yield from (Completion(end, "property", position.span, "the id of a node") for end in ("from", "to"))
         return
     if before == "where":
         name = position.before(2) if position.before(2)[:1].isupper() else None
         yield from _properties(position, name)
-        type_ = position.view.find_type(name) if position.view is not None and name is not None else None
+        type_ = position.find_type(name)
         if type_ is not None:
             yield from _system_fields(position, has_ends=isinstance(type_, EdgeType))
         return
@@ -124,7 +127,7 @@ def _names(position: _Position) -> Iterator[Completion]:
 
 
 def _properties(position: _Position, type_name: str | None) -> Iterator[Completion]:
-    type_ = position.view.find_type(type_name) if position.view is not None and type_name is not None else None
+    type_ = position.find_type(type_name)
     if type_ is not None:
         for name, item in type_.properties.items():
             yield Completion(name, "property", position.span, str(item.type))

@@ -1,7 +1,5 @@
 """The word under the cursor: what it means, the text that an editor shows about it, and where it is defined.
 
-Pure.
-
 Pure. The words themselves come from the grammars; a word without a text here is still completed.
 """
 

@@ -1,11 +1,7 @@
 """A source as an editor sees it: its words, whether or not it parses, its diagnostics, types and variables.
 
-Pure.
-
-Pure.
-
-Pure. Reads the forms of a pattern (`$v: Type`, `$a edge $b`, `$a $e:(edge | edge) $b`), so that it also works on a
-query that is still being typed. Types that only the compiler could find stay unknown.
+Pure. Variables are read from the forms of a pattern (`$v: Type`, `$a edge $b`, `$a $e:(edge | edge) $b`), which also
+works on a query that is still being typed. Types that only the compiler could find stay unknown.
 """
 
 from __future__ import annotations
@@ -235,28 +231,27 @@ def _find_walks(words: Sequence[Word]) -> list[_Walk]:
     """Return the traversals: a variable, an edge, and a variable, with what may stand around the edge left out."""
     walks: list[_Walk] = []
     texts = [word.text for word in words]
+
+    def text_at(position: int) -> str:
+        return texts[position] if position < len(texts) else ""
+
     for index, text in enumerate(texts):
         if not text.startswith("$"):
             continue
         position = index + 1
-        if (
-            texts[position : position + 1]
-            and texts[position].startswith("$")
-            and texts[position + 1 : position + 2] == [":"]
-        ):
+        if text_at(position).startswith("$") and text_at(position + 1) == ":":
             position += 2
-        position += texts[position : position + 1] in (["<"], ["("])
-        edges = texts[position : position + 1]
+        position += text_at(position) in ("<", "(")
+        edges = [text_at(position)]
         position += 1
-        while texts[position : position + 1] == ["|"]:
-            edges += texts[position + 1 : position + 2]
+        while text_at(position) == "|":
+            edges.append(text_at(position + 1))
             position += 2
-        position += texts[position : position + 1] in ([">"], [")"])
-        if texts[position : position + 1] == ["{"] and "}" in texts[position : position + 6]:
+        position += text_at(position) in (">", ")")
+        if text_at(position) == "{" and "}" in texts[position : position + 6]:
             position = texts.index("}", position) + 1
-        right = texts[position] if position < len(texts) else ""
-        if all(edge[:1].islower() for edge in edges) and right.startswith("$"):
-            walks.append(_Walk(text, tuple(edges), right))
+        if all(edge[:1].islower() for edge in edges) and text_at(position).startswith("$"):
+            walks.append(_Walk(text, tuple(edges), text_at(position)))
     return walks
 
 

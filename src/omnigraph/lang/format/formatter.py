@@ -1,8 +1,7 @@
 """Formats a source: gaps between the tokens of its parse tree, and groups of tokens that fit into lines.
 
-Pure. No token is added, removed or changed, so the meaning of a program stays as it is.
-
-Pure. After Wadler's "A prettier printer": a group is printed on one line if it fits, otherwise all its lines break.
+Pure. No token is added, removed or changed, so the meaning of a program stays as it is. After Wadler's "A prettier
+printer": a group is printed on one line if it fits, otherwise all its lines break.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Plans the migration from an accepted schema to a new source, by comparing types, properties and constraints.
 
-Pure. Compares by identity, so a rename is a rename and never a drop and an add.
-
-Pure. Order of the steps: rename, unsupported changes, metadata, properties by name with drops last, constraints.
-
-Pure. A constraint is the same if it constrains the same properties, even if they were renamed.
+Pure. Compares by identity, so a rename is a rename and never a drop and an add, and a constraint is the same if it
+constrains the same properties. Steps of a type: rename, unsupported changes, metadata, properties by name with drops
+last, constraints.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ from typing import Any, Final
 from omnigraph.lang.catalog import Cardinality, PropertyType, Scalar, TypeKey
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
 from omnigraph.lang.migrate.step import DropMode, Step, StepEffect, StepKind
-from omnigraph.lang.schema.ast import Kind
+from omnigraph.lang.schema.ast import KINDS, Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
-from omnigraph.lang.schema.ir import KINDS, SchemaIR
+from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin, TypeOrigin
 from omnigraph.lang.schema.shape import (
-    ConstraintShape,
     EdgeShape,
     InterfaceShape,
     NodeShape,
@@ -142,8 +139,7 @@ def _touched(pair: Pair, kind: str) -> tuple[str, ...]:
 
 def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_ConstraintKey, _ConstraintSource]:
     sources: dict[_ConstraintKey, _ConstraintSource] = {}
-    body: tuple[ConstraintShape, ...] = () if isinstance(shape, InterfaceShape) else shape.constraints
-    for item in body:
+    for item in shape.constraints:
         # The endpoints of an edge have no identity; their names never change.
         columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
         sources[_ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _ConstraintSource(
@@ -483,9 +479,5 @@ def _dropped(accepted: SchemaIR, ir: SchemaIR, mode: DropMode) -> Iterator[Step]
         new_ids = {ids.type_id for ids in ir.ids(kind).values()}
         for name, ids in accepted.ids(kind).items():
             if ids.type_id not in new_ids:
-                yield _drop(kind, name, mode)
-
-
-def _drop(kind: Kind, name: str, mode: DropMode) -> Step:
-    # An interface has no data that could be lost.
-    return Step("drop_type", kind, name, mode=None if kind == "interface" else mode)
+                # An interface has no data that could be lost.
+                yield Step("drop_type", kind, name, mode=None if kind == "interface" else mode)

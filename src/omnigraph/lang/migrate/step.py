@@ -34,33 +34,25 @@ DropMode = Literal["soft", "hard"]
 # What a step does to stored rows: nothing (metadata alone), reads and checks them, or writes them again.
 StepEffect = Literal["instant", "validates", "rewrites"]
 
+_TYPE: Final = {"type_name": "type_name"}
+_PROPERTY: Final = {**_TYPE, "property_name": "property_name"}
 # Which members a step has in JSON, after `kind` and `type_kind`, and the field each comes from.
 _MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     "add_type": {"name": "type_name"},
     "rename_type": {"from": "old_name", "to": "type_name"},
     "update_type_metadata": {"name": "type_name"},
     "drop_type": {"name": "type_name", "mode": "mode"},
-    "add_property": {
-        "type_name": "type_name",
-        "property_name": "property_name",
-        "property_type": "property_type",
-        "default": "default",
-    },
-    "rename_property": {"type_name": "type_name", "from": "old_name", "to": "property_name"},
-    "extend_enum": {"type_name": "type_name", "property_name": "property_name", "added_values": "added_values"},
-    "update_property_metadata": {"type_name": "type_name", "property_name": "property_name"},
-    "widen_property": {
-        "type_name": "type_name",
-        "property_name": "property_name",
-        "from": "old_type",
-        "property_type": "property_type",
-    },
-    "make_optional": {"type_name": "type_name", "property_name": "property_name"},
-    "make_required": {"type_name": "type_name", "property_name": "property_name"},
-    "drop_property": {"type_name": "type_name", "property_name": "property_name", "mode": "mode"},
-    "change_interfaces": {"type_name": "type_name"},
-    "add_constraint": {"type_name": "type_name", "constraint": "constraint"},
-    "drop_constraint": {"type_name": "type_name", "constraint": "constraint"},
+    "add_property": {**_PROPERTY, "property_type": "property_type", "default": "default"},
+    "rename_property": {**_TYPE, "from": "old_name", "to": "property_name"},
+    "extend_enum": {**_PROPERTY, "added_values": "added_values"},
+    "update_property_metadata": _PROPERTY,
+    "widen_property": {**_PROPERTY, "from": "old_type", "property_type": "property_type"},
+    "make_optional": _PROPERTY,
+    "make_required": _PROPERTY,
+    "drop_property": {**_PROPERTY, "mode": "mode"},
+    "change_interfaces": _TYPE,
+    "add_constraint": {**_TYPE, "constraint": "constraint"},
+    "drop_constraint": {**_TYPE, "constraint": "constraint"},
     "unsupported_change": {"entity": "entity", "reason": "reason", "code": "code"},
 }
 

@@ -210,12 +210,10 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
 
 
 def walk_expression(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and everything in it, however deep."""
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        yield part
-        pending.extend(parts_of(part))
+    """Yield an expression and everything in it, however deep, in written order."""
+    yield expression
+    for part in parts_of(expression):
+        yield from walk_expression(part)
 
 
 @dataclass(frozen=True, slots=True)

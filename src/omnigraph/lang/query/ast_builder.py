@@ -6,10 +6,11 @@ Pure. Raises `SyntaxFault` for what the grammar accepts and the language does no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from lark import Token
+from lark import Token, Transformer, v_args
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
@@ -24,75 +25,58 @@ _U64_MAX: Final = 2**64 - 1
 # A longer number is out of every range, and Python itself rejects very long ones.
 _DIGITS_MAX: Final = 40
 _BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
-T = TypeVar("T")
 DISTINCT_AGGREGATES: Final = frozenset({"count", "sum", "avg", "collect"})
 
-
-def name_of(token: Token) -> ast.Name:
-    """Return the token as a name, variables without their `$`."""
-    return ast.Name(token[1:] if token.startswith("$") else str(token), span_of(token))
-
-
-def read_integer(token: Token, least: int, most: int, noun: str) -> int:
-    """Return the integer of a token; raises `SyntaxFault` if it is out of bounds."""
-    value = int(token) if len(token) <= _DIGITS_MAX else most + 1
-    if not least <= value <= most:
-        raise SyntaxFault(f"{noun} must lie between {least} and {most}", span_of(token))
-    return value
+T = TypeVar("T")
+# Where a clause may still be a walk, the grammar leaves a variable as its token.
+Operand: TypeAlias = Token | ast.Expression
+WrittenType: TypeAlias = tuple[PropertyType, Span]
+# Of paths: whether all shortest ones are asked for, and how many otherwise.
+Search: TypeAlias = tuple[bool, int | ast.Variable]
 
 
-def expression_of(child: object) -> ast.Expression:
-    if isinstance(child, Token):
-        return ast.Variable(child[1:], span_of(child))
-    assert isinstance(child, ast.Expression)
-    return child
+@v_args(inline=True)
+class Builder(Transformer[Token, Any]):
+    """Lark's parse-time transformer: a method per rule or alias of the grammar, no state between calls."""
 
+    # -- literals and calls ------------------------------------------------------------------------------------
 
-class ValueBuilder:
-    """Names, literals and calls."""
+    def text(self, token: Token) -> ast.Literal:
+        return ast.Literal(read_string(token), Scalar.STRING, span_of(token))
 
-    def text(self, c: list[Token]) -> ast.Literal:
-        return ast.Literal(read_string(c[0]), Scalar.STRING, span_of(c[0]))
-
-    def decimal(self, c: list[Token]) -> ast.Literal:
-        value = float(c[0])
+    def decimal(self, token: Token) -> ast.Literal:
+        value = float(token)
         if value in (float("inf"), float("-inf")):
-            raise SyntaxFault("this number is too large for a 64-bit float", span_of(c[0]))
-        return ast.Literal(value, Scalar.F64, span_of(c[0]))
+            raise SyntaxFault("this number is too large for a 64-bit float", span_of(token))
+        return ast.Literal(value, Scalar.F64, span_of(token))
 
-    def integer(self, c: list[Token]) -> ast.Literal:
-        value = read_integer(c[0], -_I64_MAX - 1, _U64_MAX, "an integer")
-        return ast.Literal(value, Scalar.I64 if value <= _I64_MAX else Scalar.U64, span_of(c[0]))
+    def integer(self, token: Token) -> ast.Literal:
+        value = _read_integer(token, -_I64_MAX - 1, _U64_MAX, "an integer")
+        return ast.Literal(value, Scalar.I64 if value <= _I64_MAX else Scalar.U64, span_of(token))
 
-    def boolean(self, c: list[Token]) -> ast.Literal:
-        return ast.Literal(c[0] == "true", Scalar.BOOL, span_of(c[0]))
+    def boolean(self, token: Token) -> ast.Literal:
+        return ast.Literal(token == "true", Scalar.BOOL, span_of(token))
 
-    def list_literal(self, c: list[object]) -> ast.ListLiteral:
-        first, last = c[0], c[-1]
-        assert isinstance(first, Token)
-        assert isinstance(last, Token)
-        items = tuple(item for item in c if isinstance(item, ast.Literal | ast.ListLiteral))
-        if len(items) != sum(item is not None for item in c) - 2:
-            call = next(item for item in c if isinstance(item, ast.Call))
-            raise SyntaxFault(f"a list holds literals only, not `{call.function}()`", call.span)
-        return ast.ListLiteral(items, span_of(first).to(span_of(last)))
+    def list_literal(self, opening: Token, *rest: Any) -> ast.ListLiteral:
+        *items, closing = rest
+        for item in items:
+            if isinstance(item, ast.Call):
+                raise SyntaxFault(f"a list holds literals only, not `{item.function}()`", item.span)
+        return ast.ListLiteral(tuple(item for item in items if item is not None), span_of(opening, closing))
 
-    def variable(self, c: list[Token]) -> ast.Variable:
-        return ast.Variable(c[0][1:], span_of(c[0]))
+    def variable(self, token: Token) -> ast.Variable:
+        return _variable(token)
 
-    def access(self, c: list[Token]) -> ast.PropertyAccess:
-        variable, name = name_of(c[0]), name_of(_known_field(c[1]))
-        return ast.PropertyAccess(variable, name, variable.span.to(name.span))
+    def access(self, variable: Token, name: Token) -> ast.PropertyAccess:
+        return ast.PropertyAccess(_name(variable), _name(_known_field(name)), span_of(variable, name))
 
-    def alias(self, c: list[Token]) -> ast.Alias:
-        return ast.Alias(str(_known_field(c[0])), span_of(c[0]))
+    def alias(self, token: Token) -> ast.Alias:
+        return ast.Alias(str(_known_field(token)), span_of(token))
 
-    def call(self, c: list[object]) -> ast.Call | ast.Literal:
-        word, close = c[0], c[-1]
-        assert isinstance(word, Token)
-        assert isinstance(close, Token)
-        arguments = tuple(expression_of(child) for child in c[2:-1] if child is not None)
-        function, span = str(word), span_of(word).to(span_of(close))
+    def call(self, word: Token, distinct: Token | None, *rest: Any) -> ast.Call | ast.Literal:
+        *written, close = rest
+        arguments = tuple(_expression(child) for child in written if child is not None)
+        function, span = str(word), span_of(word, close)
         if function in ("any", "all"):
             raise SyntaxFault(f"`{function}` takes a condition", span, f"write `{function}($item in $v.list where …)`")
         if function not in FUNCTION_NAMES:
@@ -102,108 +86,54 @@ class ValueBuilder:
             raise SyntaxFault("`cast` takes a value and a type", span, "write `cast($v.property as F64)`")
         if len(arguments) < fewest or (most is not None and len(arguments) > most):
             raise SyntaxFault(f"`{function}` takes {describe_arity(fewest, most)}, not {len(arguments)}", span)
-        is_distinct = c[1] is not None
-        if is_distinct and function not in DISTINCT_AGGREGATES:
+        if distinct is not None and function not in DISTINCT_AGGREGATES:
             hint = f"it goes with {join_words(sorted(DISTINCT_AGGREGATES))}"
             raise SyntaxFault(f"`{function}` takes no `distinct`", span_of(word), hint)
-        return self._special(ast.Call(function, arguments, span, is_distinct))
+        return _special_call(ast.Call(function, arguments, span, distinct is not None))
 
-    def conversion(self, c: list[object]) -> ast.Conversion:
-        word, operand, _, typed, close = c
-        assert isinstance(word, Token)
-        assert isinstance(typed, tuple)
-        assert isinstance(close, Token)
+    def conversion(self, word: Token, operand: Operand, _as: Token, typed: WrittenType, close: Token) -> ast.Conversion:
         if word != "cast":
             raise SyntaxFault(f"only `cast` takes `as` and a type, not `{word}`", span_of(word))
         type_, type_span = typed
         if type_.nullable:
             raise SyntaxFault("a `cast` names its type without `?`", type_span, "the result is null where the value is")
-        return ast.Conversion(expression_of(operand), type_, span_of(word).to(span_of(close)))
+        return ast.Conversion(_expression(operand), type_, span_of(word, close))
 
-    def quantifier(self, c: list[object]) -> ast.Quantifier:
-        word, member, condition, close = c[0], c[1], expression_of(c[2]), c[3]
-        assert isinstance(word, Token)
-        assert isinstance(close, Token)
+    def quantifier(self, word: Token, member: Operand, condition: Operand, close: Token) -> ast.Quantifier:
         hint = "write `any($item in $v.list where …)`"
         if word not in ("any", "all"):
             raise SyntaxFault(f"only `any` and `all` take `where`, not `{word}`", span_of(word), hint)
-        is_member = isinstance(member, ast.Membership) and not member.negated
-        if not isinstance(member, ast.Membership) or not is_member or not isinstance(member.operand, ast.Variable):
-            raise SyntaxFault(f"`{word}` begins with a new variable and its list", expression_of(member).span, hint)
-        item = ast.Name(member.operand.name, member.operand.span)
-        return ast.Quantifier(str(word), item, member.collection, condition, span_of(word).to(span_of(close)))
+        match member:
+            case ast.Membership(operand=ast.Variable(name=name, span=span), negated=False):
+                item = ast.Name(name, span)
+            case _:
+                message = f"`{word}` begins with a new variable and its list"
+                raise SyntaxFault(message, _expression(member).span, hint)
+        return ast.Quantifier(str(word), item, member.collection, _expression(condition), span_of(word, close))
 
-    def call_star(self, c: list[Token]) -> ast.Call:
-        span = span_of(c[0]).to(span_of(c[-1]))
-        if c[0] != "count":
-            raise SyntaxFault(f"`*` is an argument of `count` only, not of `{c[0]}`", span_of(c[1]))
-        return ast.Call("count", (), span)
+    def call_star(self, word: Token, star: Token, close: Token) -> ast.Call:
+        if word != "count":
+            raise SyntaxFault(f"`*` is an argument of `count` only, not of `{word}`", span_of(star))
+        return ast.Call("count", (), span_of(word, close))
 
-    def value_call(self, c: list[ast.Call | ast.Conversion | ast.Quantifier | ast.Literal]) -> ast.Call | ast.Literal:
-        value = c[0]
-        if isinstance(value, ast.Conversion | ast.Quantifier) or (
-            isinstance(value, ast.Call) and value.function != "now"
-        ):
-            hint = 'a value is a literal, a parameter, `now()`, `date("…")` or `datetime("…")`'
-            function = "cast" if isinstance(value, ast.Conversion) else value.function
-            raise SyntaxFault(f"`{function}()` is not a value", value.span, hint)
-        return value
+    def value_call(self, value: ast.Call | ast.Conversion | ast.Quantifier | ast.Literal) -> ast.Call | ast.Literal:
+        if isinstance(value, ast.Literal) or (isinstance(value, ast.Call) and value.function == "now"):
+            return value
+        hint = 'a value is a literal, a parameter, `now()`, `date("…")` or `datetime("…")`'
+        function = "cast" if isinstance(value, ast.Conversion) else value.function
+        raise SyntaxFault(f"`{function}()` is not a value", value.span, hint)
 
-    def _special(self, call: ast.Call) -> ast.Call | ast.Literal:
-        first = call.arguments[0] if call.arguments else None
-        if call.function in ("date", "datetime"):
-            if not isinstance(first, ast.Literal) or first.scalar is not Scalar.STRING:
-                assert first is not None
-                hint = f'write {call.function}("2024-01-31"), or declare a parameter of that type'
-                raise SyntaxFault(f"`{call.function}` takes its text in double quotes", first.span, hint)
-            scalar = Scalar.DATE if call.function == "date" else Scalar.DATETIME
-            return ast.Literal(first.value, scalar, call.span)
-        if call.function == "nearest" and not isinstance(first, ast.PropertyAccess):
-            assert first is not None
-            hint = "write nearest($x.vectors, …)"
-            raise SyntaxFault("the first argument of `nearest` is a property of a variable", first.span, hint)
-        return call
+    # -- operators and conditions ------------------------------------------------------------------------------
 
+    def parenthesis(self, expression: Operand, _close: Token) -> ast.Expression:
+        return _expression(expression)
 
-def _known_field(token: Token) -> Token:
-    """Return a name; raises `SyntaxFault` for an `@name` that is no system field."""
-    if token.startswith("@") and token not in ast.SYSTEM_FIELDS:
-        fields = join_words([f"`{field}`" for field in ast.SYSTEM_FIELDS], conjunction="and")
-        hint = did_you_mean(token, ast.SYSTEM_FIELDS, otherwise=f"the system fields are {fields}")
-        raise SyntaxFault(f"there is no system field `{token}`", span_of(token), hint)
-    return token
+    def arithmetic(self, left: Operand, operator: Token, right: Operand) -> ast.Arithmetic:
+        a, b = _expression(left), _expression(right)
+        return ast.Arithmetic(a, _name(operator), b, a.span.to(b.span))
 
-
-def check_depth(expression: ast.Expression) -> ast.Expression:
-    """Return an expression that is not too deep; raises `SyntaxFault`. Checks and plans go down it recursively."""
-    level = [expression]
-    for _ in range(EXPRESSION_DEPTH_MAX):
-        level = [part for item in level for part in ast.parts_of(item)]
-        if not level:
-            return expression
-    message = f"an expression nests at most {EXPRESSION_DEPTH_MAX} operations"
-    raise SyntaxFault(message, level[0].span, "split it into several columns or conditions")
-
-
-def _only(children: list[object], kind: type[T]) -> tuple[T, ...]:
-    return tuple(child for child in children if isinstance(child, kind))
-
-
-class ExpressionBuilder(ValueBuilder):
-    """Operators and conditions."""
-
-    def parenthesis(self, c: list[object]) -> ast.Expression:
-        return expression_of(c[0])
-
-    def arithmetic(self, c: list[object]) -> ast.Arithmetic:
-        left, operator, right = c
-        assert isinstance(operator, Token)
-        a, b = expression_of(left), expression_of(right)
-        return ast.Arithmetic(a, name_of(operator), b, a.span.to(b.span))
-
-    def negative(self, c: list[object]) -> ast.Negative | ast.Literal:
-        sign, operand = c[0], expression_of(c[1])
-        assert isinstance(sign, Token)
+    def negative(self, sign: Token, written: Operand) -> ast.Negative | ast.Literal:
+        operand = _expression(written)
         span = span_of(sign).to(operand.span)
         if isinstance(operand, ast.Literal) and operand.scalar in (Scalar.I64, Scalar.U64, Scalar.F64):
             assert isinstance(operand.value, int | float)
@@ -215,264 +145,167 @@ class ExpressionBuilder(ValueBuilder):
                 return ast.Literal(-operand.value, scalar, span)
         return ast.Negative(operand, span)
 
-    def element(self, c: list[object]) -> ast.Element:
-        collection, position, close = expression_of(c[0]), expression_of(c[2]), c[3]
-        assert isinstance(close, Token)
-        return ast.Element(collection, position, collection.span.to(span_of(close)))
+    def element(self, written: Operand, _opening: Token, position: Operand, close: Token) -> ast.Element:
+        collection = _expression(written)
+        return ast.Element(collection, _expression(position), collection.span.to(span_of(close)))
 
-    def branch(self, c: list[object]) -> ast.Branch:
-        condition, value = expression_of(c[1]), expression_of(c[3])
-        return ast.Branch(condition, value, condition.span.to(value.span))
+    def branch(self, _when: Token, condition: Operand, _then: Token, value: Operand) -> ast.Branch:
+        a, b = _expression(condition), _expression(value)
+        return ast.Branch(a, b, a.span.to(b.span))
 
-    def case(self, c: list[object]) -> ast.Case:
-        first, otherwise, last = c[0], c[-2], c[-1]
-        assert isinstance(first, Token)
-        assert isinstance(last, Token)
-        span = span_of(first).to(span_of(last))
-        return ast.Case(_only(c, ast.Branch), None if otherwise is None else expression_of(otherwise), span)
+    def case(self, word: Token, *rest: Any) -> ast.Case:
+        *branches, _, otherwise, end = rest
+        return ast.Case(tuple(branches), None if otherwise is None else _expression(otherwise), span_of(word, end))
 
-    def comparison(self, c: list[object]) -> ast.Comparison:
-        left, operator, right = c
-        assert isinstance(operator, Token)
-        a, b = expression_of(left), expression_of(right)
-        return ast.Comparison(a, name_of(operator), b, a.span.to(b.span))
+    def comparison(self, left: Operand, operator: Token, right: Operand) -> ast.Comparison:
+        a, b = _expression(left), _expression(right)
+        return ast.Comparison(a, _name(operator), b, a.span.to(b.span))
 
-    def null_test(self, c: list[object]) -> ast.NullTest:
-        operand, null = expression_of(c[0]), c[-1]
-        assert isinstance(null, Token)
-        return ast.NullTest(operand, c[2] is not None, operand.span.to(span_of(null)))
+    def null_test(self, written: Operand, _is: Token, negation: Token | None, null: Token) -> ast.NullTest:
+        operand = _expression(written)
+        return ast.NullTest(operand, negation is not None, operand.span.to(span_of(null)))
 
-    def membership(self, c: list[object]) -> ast.Membership:
-        operand, word, collection = expression_of(c[0]), c[1], expression_of(c[2])
-        assert isinstance(word, Token)
+    def membership(self, left: Operand, word: Token, right: Operand) -> ast.Membership:
+        operand, collection = _expression(left), _expression(right)
         return ast.Membership(operand, collection, operand.span.to(collection.span), word.type == "NOT_IN")
 
-    def inverse(self, c: list[object]) -> ast.Inverse:
-        word, condition = c[0], expression_of(c[1])
-        assert isinstance(word, Token)
+    def inverse(self, word: Token, written: Operand) -> ast.Inverse:
+        condition = _expression(written)
         return ast.Inverse(condition, span_of(word).to(condition.span))
 
-    def any_of(self, c: list[object]) -> ast.AnyOf:
-        parts = _operands(c)
+    def any_of(self, *children: Operand) -> ast.AnyOf:
+        parts = tuple(map(_expression, children[::2]))
         return ast.AnyOf(parts, parts[0].span.to(parts[-1].span))
 
-    def all_of(self, c: list[object]) -> ast.AllOf:
-        parts = _operands(c)
+    def all_of(self, *children: Operand) -> ast.AllOf:
+        parts = tuple(map(_expression, children[::2]))
         return ast.AllOf(parts, parts[0].span.to(parts[-1].span))
 
+    # -- patterns ----------------------------------------------------------------------------------------------
 
-def _operands(children: list[object]) -> tuple[ast.Expression, ...]:
-    return tuple(child for child in children if isinstance(child, ast.Expression))
+    def match(self, name: Token, value: ast.Value) -> ast.Match:
+        return ast.Match(_name(name), value)
 
+    def binding(self, *children: Token | ast.Match | None) -> ast.Binding:
+        variable, *types = map(_name, _only(children, Token))
+        return ast.Binding(variable, tuple(types), _only(children, ast.Match), variable.span.to(types[-1].span))
 
-class PatternBuilder(ExpressionBuilder):
-    """Bindings, traversals and blocks."""
-
-    def match(self, c: list[object]) -> ast.Match:
-        name, value = c
-        assert isinstance(name, Token)
-        return ast.Match(name_of(name), value)  # type: ignore[arg-type]
-
-    def binding(self, c: list[object]) -> ast.Binding:
-        name, *types = (name_of(token) for token in _only(c, Token))
-        return ast.Binding(name, tuple(types), _only(c, ast.Match), name.span.to(types[-1].span))
-
-    def hops(self, c: list[Token | None]) -> ast.Hops:
-        opening, low, high, closing = c
-        assert opening is not None
-        assert low is not None
-        assert closing is not None
-        maximum = None if high is None else self._hop_bound(high)
-        return ast.Hops(self._hop_bound(low), maximum, span_of(opening).to(span_of(closing)))
-
-    def _hop_bound(self, token: Token) -> int | ast.Variable:
-        if token.startswith("$"):
-            return ast.Variable(token[1:], span_of(token))
-        return read_integer(token, 0, _U32_MAX, "a hop bound")
-
-    # The last four children of a walk are its hops, right end, `as` and hop variable.
-    def walk(self, c: list[object]) -> ast.Traversal:
-        return self._walk(c[0], None, c[1:-4], c[-4:], undirected=False)
-
-    def walk_both(self, c: list[object]) -> ast.Traversal:
-        return self._walk(c[0], None, c[2:-5], c[-4:], undirected=True)
-
-    def walk_edge(self, c: list[object]) -> ast.Traversal:
-        return self._walk(c[0], c[1], c[2:-4], c[-4:], undirected=False)
-
-    def walk_edge_both(self, c: list[object]) -> ast.Traversal:
-        return self._walk(c[0], c[1], c[3:-5], c[-4:], undirected=True)
-
-    def _walk(
-        self, left: object, variable: object, edges: list[object], tail: list[object], *, undirected: bool
-    ) -> ast.Traversal:
-        hops, right, _, hops_variable = tail
-        assert isinstance(left, Token)
-        assert isinstance(right, Token)
-        words = _only(edges, Token)
-        for word in words:
-            if re.match(r"not(?![A-Za-z0-9])", word):
-                hint = "write `not { … }` around the pattern to negate it"
-                raise SyntaxFault(f"`{word}` cannot be used as an edge here", span_of(word), hint)
-        start, end = name_of(left), name_of(right)
-        return ast.Traversal(
-            left=start,
-            edges=tuple(name_of(word) for word in words),
-            right=end,
-            undirected=undirected,
-            edge_variable=name_of(variable) if isinstance(variable, Token) else None,
-            hops=hops if isinstance(hops, ast.Hops) else None,
-            hops_variable=name_of(hops_variable) if isinstance(hops_variable, Token) else None,
-            span=start.span.to(end.span),
+    def hops(self, opening: Token, low: Token, high: Token | None, closing: Token) -> ast.Hops:
+        minimum, maximum = (
+            None if bound is None else _read_bound(bound, 0, _U32_MAX, "a hop bound") for bound in (low, high)
         )
+        assert minimum is not None
+        return ast.Hops(minimum, maximum, span_of(opening, closing))
 
-    def search_all(self, c: list[Token]) -> tuple[bool, int | ast.Variable]:
+    def walk(self, left: Token, *rest: Any) -> ast.Traversal:
+        return _traversal(left, None, *rest)
+
+    def walk_edge(self, left: Token, edge_variable: Token, *rest: Any) -> ast.Traversal:
+        return _traversal(left, edge_variable, *rest)
+
+    walk_both, walk_edge_both = walk, walk_edge
+
+    def search_all(self, _all: Token) -> Search:
         return True, 1
 
-    def search_shortest(self, c: list[Token | None]) -> tuple[bool, int | ast.Variable]:
-        count = c[0]
-        if count is None:
-            return False, 1
-        if count.startswith("$"):
-            return False, ast.Variable(count[1:], span_of(count))
-        return False, read_integer(count, 1, _U32_MAX, "a number of paths")
+    def search_shortest(self, count: Token | None) -> Search:
+        return False, 1 if count is None else _read_bound(count, 1, _U32_MAX, "a number of paths")
 
-    def path(self, c: list[object]) -> ast.Path:
-        variable, equals, search, traversal, weight = c
-        assert isinstance(variable, Token)
-        assert isinstance(equals, Token)
-        assert isinstance(traversal, ast.Traversal)
+    def path(
+        self, variable: Token, equals: Token, search: Search | None, traversal: ast.Traversal, weight: Token | None
+    ) -> ast.Path:
         if equals != "=":
             raise SyntaxFault("a path is bound with `=`", span_of(equals), f"write `path {variable} = …`")
-        is_all, count = search if isinstance(search, tuple) else (False, 1)
-        name = name_of(variable)
-        by = name_of(weight) if isinstance(weight, Token) else None
-        return ast.Path(name, is_all, count, by, traversal, name.span.to(traversal.span))
+        is_all, count = search or (False, 1)
+        by = None if weight is None else _name(weight)
+        return ast.Path(_name(variable), is_all, count, by, traversal, span_of(variable).to(traversal.span))
 
-    def block(self, c: list[ast.Clause]) -> tuple[ast.Clause, ...]:
-        for clause in c:
+    def block(self, *clauses: ast.Clause) -> tuple[ast.Clause, ...]:
+        for clause in clauses:
             if isinstance(clause, ast.Expression):
-                check_depth(clause)
-        return tuple(c)
+                _check_depth(clause)
+        return clauses
 
-    def negation(self, c: list[object]) -> ast.Negation:
-        word, clauses = c
-        assert isinstance(word, Token)
-        return ast.Negation(clauses, span_of(word))  # type: ignore[arg-type]
+    def negation(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Negation:
+        return ast.Negation(clauses, span_of(word))
 
-    def optional(self, c: list[object]) -> ast.Optional:
-        word, clauses = c
-        assert isinstance(word, Token)
-        return ast.Optional(clauses, span_of(word))  # type: ignore[arg-type]
+    def optional(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Optional:
+        return ast.Optional(clauses, span_of(word))
 
+    # -- statements that write ---------------------------------------------------------------------------------
 
-class MutationBuilder(PatternBuilder):
-    """Statements that write."""
+    def assign(self, name: Token, value: Operand) -> ast.Assign:
+        return ast.Assign(_name(name), _check_depth(value))
 
-    def assign(self, c: list[object]) -> ast.Assign:
-        name = c[0]
-        assert isinstance(name, Token)
-        return ast.Assign(name_of(name), check_depth(expression_of(c[1])))
+    def insert(self, word: Token, type_name: Token, *assignments: ast.Assign) -> ast.Insert:
+        return ast.Insert(str(word), _name(type_name), assignments, span_of(word, type_name))
 
-    def insert(self, c: list[object]) -> ast.Insert:
-        word, type_name = c[0], c[1]
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        span = span_of(word).to(span_of(type_name))
-        return ast.Insert(str(word), name_of(type_name), _only(c, ast.Assign), span)
+    def update(self, word: Token, type_name: Token, *rest: Any) -> ast.Update:
+        *assignments, condition = rest
+        return ast.Update(_name(type_name), tuple(assignments), _check_depth(condition), span_of(word, type_name))
 
-    def update(self, c: list[object]) -> ast.Update:
-        word, type_name, condition = c[0], c[1], check_depth(expression_of(c[-1]))
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        span = span_of(word).to(span_of(type_name))
-        return ast.Update(name_of(type_name), _only(c, ast.Assign), condition, span)
+    def delete(self, word: Token, type_name: Token, condition: Operand) -> ast.Delete:
+        return ast.Delete(_name(type_name), _check_depth(condition), span_of(word, type_name))
 
-    def delete(self, c: list[object]) -> ast.Delete:
-        word, type_name, condition = c[0], c[1], check_depth(expression_of(c[-1]))
-        assert isinstance(word, Token)
-        assert isinstance(type_name, Token)
-        return ast.Delete(name_of(type_name), condition, span_of(word).to(span_of(type_name)))
+    def update_matched(self, word: Token, variable: Token, *assignments: ast.Assign) -> ast.UpdateMatched:
+        return ast.UpdateMatched(_name(variable), assignments, span_of(word, variable))
 
-    def update_matched(self, c: list[object]) -> ast.UpdateMatched:
-        word, variable = c[0], c[1]
-        assert isinstance(word, Token)
-        assert isinstance(variable, Token)
-        return ast.UpdateMatched(name_of(variable), _only(c, ast.Assign), span_of(word).to(span_of(variable)))
+    def delete_matched(self, word: Token, variable: Token) -> ast.DeleteMatched:
+        return ast.DeleteMatched(_name(variable), span_of(word, variable))
 
-    def delete_matched(self, c: list[Token]) -> ast.DeleteMatched:
-        return ast.DeleteMatched(name_of(c[1]), span_of(c[0]).to(span_of(c[1])))
+    def pattern(self, clauses: tuple[ast.Clause, ...]) -> ast.Pattern:
+        return ast.Pattern(clauses, clauses[0].span)
 
-    def pattern(self, c: list[tuple[ast.Clause, ...]]) -> ast.Pattern:
-        return ast.Pattern(c[0], c[0][0].span)
-
-    def plain_comparison(self, c: list[object]) -> ast.Comparison:
-        name, operator, value = c[0], c[1], expression_of(c[2])
-        assert isinstance(name, Token)
-        assert isinstance(operator, Token)
+    def plain_comparison(self, name: Token, operator: Token, right: Operand) -> ast.Comparison:
+        value = _expression(right)
         left = ast.Alias(str(name), span_of(name))
-        return ast.Comparison(left, name_of(operator), value, left.span.to(value.span))
+        return ast.Comparison(left, _name(operator), value, left.span.to(value.span))
 
-    def mutation(self, c: list[ast.Statement]) -> ast.Mutation:
-        return ast.Mutation(tuple(c))
+    def mutation(self, *statements: ast.Statement) -> ast.Mutation:
+        return ast.Mutation(statements)
 
+    # -- reads -------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A `with` and the clauses behind it; those of its own pattern stand before it."""
+    def projection(self, expression: Operand, _as: Token | None, alias: Token | None) -> ast.Projection:
+        name = None if alias is None else _name(alias)
+        return ast.Projection(_check_depth(expression), name, alias is not None and alias.startswith("$"))
 
-    read: ast.Read
-    clauses: tuple[ast.Clause, ...]
+    def all_properties(self, variable: Token, star: Token) -> ast.EntityProjection:
+        return ast.EntityProjection(_name(variable), None, span_of(variable, star))
 
+    def some_properties(self, variable: Token, *names: Token) -> ast.EntityProjection:
+        return ast.EntityProjection(_name(variable), tuple(map(_name, names)), span_of(variable, names[-1]))
 
-class Builder(MutationBuilder):
-    """Whole queries."""
-
-    def projection(self, c: list[object]) -> ast.Projection:
-        expression, _, alias = c
-        is_variable = isinstance(alias, Token) and alias.startswith("$")
-        name = name_of(alias) if isinstance(alias, Token) else None
-        return ast.Projection(check_depth(expression_of(expression)), name, is_variable)
-
-    def all_properties(self, c: list[Token]) -> ast.EntityProjection:
-        variable = name_of(c[0])
-        return ast.EntityProjection(variable, None, variable.span.to(span_of(c[1])))
-
-    def some_properties(self, c: list[Token]) -> ast.EntityProjection:
-        variable, *names = (name_of(token) for token in c)
-        return ast.EntityProjection(variable, tuple(names), variable.span.to(names[-1].span))
-
-    def ordering(self, c: list[object]) -> ast.Ordering:
-        expression, direction = check_depth(expression_of(c[0])), c[1]
+    def ordering(self, written: Operand, direction: Token | None) -> ast.Ordering:
+        expression = _check_depth(written)
         if direction is None:
             return ast.Ordering(expression, None)
-        assert isinstance(direction, Token)
         if isinstance(expression, ast.Call) and expression.function == "nearest":
             hint = "`nearest` always puts the closest first; leave the direction out"
             raise SyntaxFault(f"`nearest` takes no `{direction}`", span_of(direction), hint)
-        return ast.Ordering(expression, name_of(direction))
+        return ast.Ordering(expression, _name(direction))
 
-    def order(self, c: list[ast.Ordering]) -> tuple[ast.Ordering, ...]:
-        return tuple(c)
+    def order(self, *keys: ast.Ordering) -> tuple[ast.Ordering, ...]:
+        return keys
 
-    def distinct(self, c: list[tuple[ast.Expression, ...] | None]) -> tuple[ast.Expression, ...]:
-        return c[1] or ()
+    def distinct(self, _word: Token, keys: tuple[ast.Expression, ...] | None) -> tuple[ast.Expression, ...]:
+        return keys or ()
 
-    def distinct_keys(self, c: list[object]) -> tuple[ast.Expression, ...]:
-        return tuple(check_depth(expression_of(child)) for child in c)
+    def distinct_keys(self, *keys: Operand) -> tuple[ast.Expression, ...]:
+        return tuple(map(_check_depth, keys))
 
-    def having(self, c: list[object]) -> ast.Expression:
-        return check_depth(expression_of(c[0]))
+    def having(self, condition: Operand) -> ast.Expression:
+        return _check_depth(condition)
 
-    def skip(self, c: list[Token]) -> ast.Bound:
-        return self._bound(c[0], "skip")
+    def skip(self, token: Token) -> ast.Bound:
+        return ast.Bound(_read_bound(token, 0, _U64_MAX, "`skip`"), span_of(token))
 
-    def limit(self, c: list[Token]) -> ast.Bound:
-        return self._bound(c[0], "limit")
+    def limit(self, token: Token) -> ast.Bound:
+        return ast.Bound(_read_bound(token, 0, _U64_MAX, "`limit`"), span_of(token))
 
-    def stage(self, c: list[object]) -> _Stage:
-        *written, clauses = c
-        result = self._result((), written)
+    def stage(self, *children: Any) -> _Stage:
+        *written, clauses = children
+        result = _read((), *written)
         for item in result.projections:
             if isinstance(item, ast.EntityProjection):
                 hint = f"write `${item.variable.text}`: its properties can be read behind the `with`"
@@ -480,43 +313,25 @@ class Builder(MutationBuilder):
             if item.alias is not None and not item.is_variable:
                 hint = f"write `as ${item.alias.text}`"
                 raise SyntaxFault("a `with` binds variables, which begin with `$`", item.alias.span, hint)
-        return _Stage(result, clauses or ())  # type: ignore[arg-type]
+        return _Stage(result, clauses or ())
 
-    def part(self, c: list[object]) -> ast.Read:
+    def part(self, clauses: tuple[ast.Clause, ...], *rest: Any) -> ast.Read:
         stages: list[ast.Read] = []
-        clauses: tuple[ast.Clause, ...] = c[0]  # type: ignore[assignment]
-        rest = c[1:]
         while isinstance(rest[0], _Stage):
             stages.append(replace(rest[0].read, clauses=clauses))
             clauses, rest = rest[0].clauses, rest[1:]
-        read = self._result(clauses, rest)
+        read = _read(clauses, *rest)
         for item in read.projections:
             if isinstance(item, ast.Projection) and item.alias is not None and item.is_variable:
                 hint = f"write `as {item.alias.text}`; a `with` binds variables"
                 raise SyntaxFault("a column is named without `$`", item.alias.span, hint)
         return replace(read, stages=tuple(stages))
 
-    def _result(self, clauses: tuple[ast.Clause, ...], c: list[object]) -> ast.Read:
-        distinct, *projections, having, order, skip, limit = c
-        distinct_on: tuple[ast.Expression, ...] = distinct or ()  # type: ignore[assignment]
-        return ast.Read(
-            clauses=clauses,
-            distinct=distinct is not None and not distinct_on,
-            distinct_on=distinct_on,
-            projections=tuple(item for item in projections if isinstance(item, ast.Projection | ast.EntityProjection)),
-            having=having,  # type: ignore[arg-type]
-            order=order or (),  # type: ignore[arg-type]
-            skip=skip,  # type: ignore[arg-type]
-            limit=limit,  # type: ignore[arg-type]
-        )
+    def union(self, word: Token, is_all: Token | None) -> ast.Name:
+        return ast.Name("union" if is_all is None else "union all", span_of(word))
 
-    def union(self, c: list[Token | None]) -> ast.Name:
-        word, is_all = c
-        assert word is not None
-        return ast.Name("union all" if is_all is not None else "union", span_of(word))
-
-    def read(self, c: list[object]) -> ast.Read | ast.Union:
-        parts, words = _only(c, ast.Read), _only(c, ast.Name)
+    def read(self, *children: ast.Read | ast.Name) -> ast.Read | ast.Union:
+        parts, words = _only(children, ast.Read), _only(children, ast.Name)
         last = parts[-1]
         if not words:
             return last
@@ -532,61 +347,161 @@ class Builder(MutationBuilder):
         plain = (*parts[:-1], replace(last, order=(), skip=None, limit=None))
         return ast.Union(plain, words[0].text == "union all", last.order, last.skip, last.limit)
 
-    def type_scalar(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        return PropertyType(self._base(c[0]), nullable=len(c) > 1), span_of(c[0])
+    # -- whole queries -----------------------------------------------------------------------------------------
 
-    def type_list(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        return PropertyType(self._base(c[0]), is_list=True, nullable=len(c) > 1), span_of(c[0])
+    def type_scalar(self, base: Token, mark: Token | None = None) -> WrittenType:
+        return PropertyType(_base_type(base), nullable=mark is not None), span_of(base)
 
-    def type_vector(self, c: list[Token]) -> tuple[PropertyType, Span]:
-        if c[0] != "Vector":
-            raise SyntaxFault(f"`{c[0]}` takes no length", span_of(c[0]), "only `Vector(n)` does")
-        dimension = read_integer(c[1], 0, _U32_MAX, "a vector length")
-        return PropertyType(Scalar.VECTOR, nullable=len(c) > 2, dimension=dimension), span_of(c[0]).to(span_of(c[1]))
+    def type_list(self, base: Token, mark: Token | None = None) -> WrittenType:
+        return PropertyType(_base_type(base), is_list=True, nullable=mark is not None), span_of(base)
 
-    def param(self, c: list[object]) -> ast.Param:
-        variable, typed = c
-        assert isinstance(variable, Token)
-        assert isinstance(typed, tuple)
-        return ast.Param(name_of(variable), *typed)
+    def type_vector(self, base: Token, length: Token, mark: Token | None = None) -> WrittenType:
+        if base != "Vector":
+            raise SyntaxFault(f"`{base}` takes no length", span_of(base), "only `Vector(n)` does")
+        dimension = _read_integer(length, 0, _U32_MAX, "a vector length")
+        return PropertyType(Scalar.VECTOR, nullable=mark is not None, dimension=dimension), span_of(base, length)
 
-    def meta(self, c: list[Token]) -> tuple[Token, str]:
-        return c[0], read_string(c[1])
+    def param(self, variable: Token, typed: WrittenType) -> ast.Param:
+        return ast.Param(_name(variable), *typed)
 
-    def query(self, c: list[object]) -> ast.Query:
-        name, body = c[0], c[-1]
-        assert isinstance(name, Token)
-        assert isinstance(body, ast.Read | ast.Union | ast.Mutation)
+    def meta(self, word: Token, text: Token) -> tuple[Token, str]:
+        return word, read_string(text)
+
+    def query(self, name: Token, *rest: Any) -> ast.Query:
         metadata: dict[str, str] = {}
-        for word, text in _only(c, tuple):
+        for word, text in _only(rest, tuple):
             if word not in ("@description", "@instruction"):
                 hint = "a query takes `@description` and `@instruction`"
                 raise SyntaxFault(f"a query takes no `{word}`", span_of(word), hint)
             if word in metadata:
                 raise SyntaxFault(f"`{word}` is written twice", span_of(word), "keep one of them")
             metadata[word] = text
-        params = _only(c, ast.Param)
-        return ast.Query(name_of(name), params, metadata.get("@description"), metadata.get("@instruction"), body)
+        texts = metadata.get("@description"), metadata.get("@instruction")
+        return ast.Query(_name(name), _only(rest, ast.Param), *texts, body=rest[-1])
 
-    def unnamed(self, c: list[ast.Read | ast.Union | ast.Mutation]) -> ast.Query:
-        return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, c[0])
+    def unnamed(self, body: ast.Read | ast.Union | ast.Mutation) -> ast.Query:
+        return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, body)
 
-    def start(self, c: list[ast.Query]) -> tuple[ast.Query, ...]:
-        return tuple(c)
+    def start(self, *queries: ast.Query) -> tuple[ast.Query, ...]:
+        return queries
 
-    def _bound(self, token: Token, noun: str) -> ast.Bound:
-        span = span_of(token)
-        if token.startswith("$"):
-            return ast.Bound(ast.Variable(token[1:], span), span)
-        return ast.Bound(read_integer(token, 0, _U64_MAX, f"`{noun}`"), span)
 
-    def _base(self, token: Token) -> Scalar:
-        scalar = _BASES.get(token)
-        if scalar is None:
-            if token == "Vector":
-                raise SyntaxFault("`Vector` needs its length", span_of(token), "write `Vector(3)`")
-            hint = did_you_mean(
-                token, [*_BASES, "Vector"], otherwise=f"the types are {join_words(sorted(_BASES))} or Vector(n)"
-            )
-            raise SyntaxFault(f"there is no parameter type `{token}`", span_of(token), hint)
-        return scalar
+def _name(token: Token) -> ast.Name:
+    """Return the token as a name, variables without their `$`."""
+    return ast.Name(token[1:] if token.startswith("$") else str(token), span_of(token))
+
+
+def _variable(token: Token) -> ast.Variable:
+    return ast.Variable(token[1:], span_of(token))
+
+
+def _expression(operand: Operand) -> ast.Expression:
+    return _variable(operand) if isinstance(operand, Token) else operand
+
+
+def _read_integer(token: Token, least: int, most: int, noun: str) -> int:
+    """Return the integer of a token; raises `SyntaxFault` if it is out of bounds."""
+    value = int(token) if len(token) <= _DIGITS_MAX else most + 1
+    if not least <= value <= most:
+        raise SyntaxFault(f"{noun} must lie between {least} and {most}", span_of(token))
+    return value
+
+
+def _read_bound(token: Token, least: int, most: int, noun: str) -> int | ast.Variable:
+    """Return an integer, or the parameter that will hold it."""
+    return _variable(token) if token.startswith("$") else _read_integer(token, least, most, noun)
+
+
+def _known_field(token: Token) -> Token:
+    """Return a name; raises `SyntaxFault` for an `@name` that is no system field."""
+    if token.startswith("@") and token not in ast.SYSTEM_FIELDS:
+        fields = join_words([f"`{field}`" for field in ast.SYSTEM_FIELDS], conjunction="and")
+        hint = did_you_mean(token, ast.SYSTEM_FIELDS, otherwise=f"the system fields are {fields}")
+        raise SyntaxFault(f"there is no system field `{token}`", span_of(token), hint)
+    return token
+
+
+def _special_call(call: ast.Call) -> ast.Call | ast.Literal:
+    """Return a date as a literal, and any other call as it is; raises `SyntaxFault` for a wrong first argument."""
+    if call.function not in ("date", "datetime", "nearest"):
+        return call
+    first = call.arguments[0]
+    if call.function == "nearest":
+        if isinstance(first, ast.PropertyAccess):
+            return call
+        hint = "write nearest($x.vectors, …)"
+        raise SyntaxFault("the first argument of `nearest` is a property of a variable", first.span, hint)
+    if not isinstance(first, ast.Literal) or first.scalar is not Scalar.STRING:
+        hint = f'write {call.function}("2024-01-31"), or declare a parameter of that type'
+        raise SyntaxFault(f"`{call.function}` takes its text in double quotes", first.span, hint)
+    return ast.Literal(first.value, Scalar.DATE if call.function == "date" else Scalar.DATETIME, call.span)
+
+
+def _check_depth(operand: Operand) -> ast.Expression:
+    """Return an expression that is not too deep; raises `SyntaxFault`. Checks and plans go down it recursively."""
+    expression = _expression(operand)
+    level = [expression]
+    for _ in range(EXPRESSION_DEPTH_MAX):
+        level = [part for item in level for part in ast.parts_of(item)]
+        if not level:
+            return expression
+    message = f"an expression nests at most {EXPRESSION_DEPTH_MAX} operations"
+    raise SyntaxFault(message, level[0].span, "split it into several columns or conditions")
+
+
+def _only(children: Iterable[object], kind: type[T]) -> tuple[T, ...]:
+    return tuple(child for child in children if isinstance(child, kind))
+
+
+def _traversal(left: Token, edge_variable: Token | None, *rest: Any) -> ast.Traversal:
+    """Return a traversal; an undirected one has angle brackets around its edges."""
+    *words, hops, right, _, hops_variable = rest
+    undirected = words[0].type == "LESS"
+    edges = words[1:-1] if undirected else words
+    for word in edges:
+        if re.match(r"not(?![A-Za-z0-9])", word):
+            hint = "write `not { … }` around the pattern to negate it"
+            raise SyntaxFault(f"`{word}` cannot be used as an edge here", span_of(word), hint)
+    return ast.Traversal(
+        left=_name(left),
+        edges=tuple(map(_name, edges)),
+        right=_name(right),
+        undirected=undirected,
+        edge_variable=None if edge_variable is None else _name(edge_variable),
+        hops=hops,
+        hops_variable=None if hops_variable is None else _name(hops_variable),
+        span=span_of(left, right),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A `with` and the clauses behind it; those of its own pattern stand before it."""
+
+    read: ast.Read
+    clauses: tuple[ast.Clause, ...]
+
+
+def _read(clauses: tuple[ast.Clause, ...], distinct: tuple[ast.Expression, ...] | None, *rest: Any) -> ast.Read:
+    *projections, having, order, skip, limit = rest
+    return ast.Read(
+        clauses=clauses,
+        distinct=distinct == (),
+        distinct_on=distinct or (),
+        projections=tuple(projections),
+        having=having,
+        order=order or (),
+        skip=skip,
+        limit=limit,
+    )
+
+
+def _base_type(token: Token) -> Scalar:
+    scalar = _BASES.get(token)
+    if scalar is None:
+        if token == "Vector":
+            raise SyntaxFault("`Vector` needs its length", span_of(token), "write `Vector(3)`")
+        known = f"the types are {join_words(sorted(_BASES))} or Vector(n)"
+        hint = did_you_mean(token, [*_BASES, "Vector"], otherwise=known)
+        raise SyntaxFault(f"there is no parameter type `{token}`", span_of(token), hint)
+    return scalar

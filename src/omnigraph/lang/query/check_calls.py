@@ -1,10 +1,6 @@
 """Check calls against the table of functions: operators, `case`, `cast`, aggregates, and text and vector searches.
 
 Pure. Arguments come in typed; a problem is reported once and gives None.
-
-Pure.
-
-Pure.
 """
 
 from __future__ import annotations

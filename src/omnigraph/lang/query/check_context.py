@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from omnigraph.lang.catalog import Catalog, Property, PropertyType
-from omnigraph.lang.diagnostic import Diagnostic, Source, Span
-from omnigraph.lang.query import ir
+from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
+from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.ir import Bound, Parameter
 from omnigraph.limits import DIAGNOSTICS_MAX
 
@@ -55,6 +55,11 @@ class Scope(dict[str, Variable]):
     def bind(self, name: str, kind: Kind, type_name: str | None = None) -> None:
         self[name] = Variable(name, kind, type_name)
 
+    def mark_broken(self, names: Iterable[str]) -> None:
+        """Bind names whose clause has an error, unless they are bound already."""
+        for name in names:
+            self.setdefault(name, Variable(name, Kind.BROKEN))
+
     def adopt(self, variables: Iterable[Variable]) -> None:
         """Add the variables of an optional block, which are nullable outside it."""
         for variable in variables:
@@ -85,6 +90,12 @@ class Context:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
         if len(self.findings) >= DIAGNOSTICS_MAX:
             raise TooManyFindings
+
+    def report_unknown_parameter(self, code: str, variable: ast.Variable, type_: object) -> None:
+        """Report a variable that had to be a parameter of a type."""
+        name = variable.name
+        hint = did_you_mean(name, self.params, prefix="$", otherwise=f"declare it: `query …(${name}: {type_})`")
+        self.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
@@ -162,7 +173,7 @@ def _edge_reads(name: str, catalog: Catalog) -> Iterator[TypeUse]:
 def _statement_reads(statements: Iterable[ir.Statement], catalog: Catalog) -> Iterator[TypeUse]:
     for statement in statements:
         if isinstance(statement, ir.Matched):
-            yield from _pipeline_reads(statement.read.pipeline, catalog)
+            yield from pattern_reads(statement, catalog)
         if isinstance(statement, ir.Insert | ir.InsertMatched) and statement.kind == "edge":
             yield from _edge_reads(statement.type_name, catalog)
         else:

@@ -1,17 +1,16 @@
 """Check mutations against the types that they write; what a pattern matches becomes a read of ids and new values.
 
-Pure. Rules on the data itself are checked when the mutation runs.
-
-Pure. A statement with a full condition is one, too: its type is the pattern, and bare names are its properties.
+Pure. Rules on the data itself are checked when the mutation runs. In a statement with a full condition, its type is the
+pattern, and bare names are its properties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
@@ -23,61 +22,39 @@ from omnigraph.lang.query.check_values import END_NODES, ENDS, describe, fit_val
 Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
 # Names that no source can spell: the entity of a condition, and the ends of an edge.
-ROW: Final = "~row"
+_ROW: Final = "~row"
 _FROM, _TO = END_NODES
 _END_NAMES: Final = {"from": _FROM, "@src": _FROM, "to": _TO, "@dst": _TO}
 
 
-def type_pattern(target: NodeType | EdgeType, span: Span) -> ast.Clause:
+def _type_pattern(target: Type, span: Span) -> ast.Clause:
     """Return the clause that binds every entity of a type to `~row`."""
-    row = ast.Name(ROW, span)
+    row = ast.Name(_ROW, span)
     if isinstance(target, NodeType):
         return ast.Binding(row, (ast.Name(target.name, span),), (), span)
     ends = ast.Name(_FROM, span), ast.Name(_TO, span)
     return ast.Traversal(ends[0], (ast.Name(target.word, span),), ends[1], False, row, None, None, span)
 
 
-def qualify(expression: ast.Expression, target: NodeType | EdgeType) -> ast.Expression:
+def _qualify(part: Any, target: Type) -> Any:
     """Return an expression in which every bare name, but for `null`, is a property of `~row`, or an end of it."""
-    return cast(ast.Expression, _map_members(expression, target))
+    if isinstance(part, ast.Alias):
+        return _qualify_name(part, target)
+    if isinstance(part, tuple):
+        return tuple(_qualify(item, target) for item in part)
+    if is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
+        return replace(part, **{item.name: _qualify(getattr(part, item.name), target) for item in fields(part)})
+    return part
 
 
-def _qualify_name(alias: ast.Alias, target: NodeType | EdgeType) -> ast.Expression:
+def _qualify_name(alias: ast.Alias, target: Type) -> ast.Expression:
     span = alias.span
     if alias.name == "null":
         return alias
     if isinstance(target, EdgeType) and alias.name in _END_NAMES:
         # The end of an edge is the id of a node, by which the node and its edges are found without reading all others.
         return ast.PropertyAccess(ast.Name(_END_NAMES[alias.name], span), ast.Name("@id", span), span)
-    return ast.PropertyAccess(ast.Name(ROW, span), ast.Name(alias.name, span), span)
-
-
-def _parts(part: Any) -> Iterator[Any]:
-    """Yield an expression and all that it is made of."""
-    yield part
-    if isinstance(part, tuple):
-        for item in part:
-            yield from _parts(item)
-    elif is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
-        for member in fields(part):
-            yield from _parts(getattr(part, member.name))
-
-
-def find_variable(expression: ast.Expression, params: Container[str]) -> ast.PropertyAccess | None:
-    """Return the first `$x.name` of an expression; in a condition on a type, a bare name is the property."""
-    accesses = (part for part in _parts(expression) if isinstance(part, ast.PropertyAccess))
-    return next((part for part in accesses if part.variable.text != ROW and part.variable.text not in params), None)
-
-
-def _map_members(part: Any, target: NodeType | EdgeType) -> Any:
-    if isinstance(part, ast.Alias):
-        return _qualify_name(part, target)
-    if isinstance(part, tuple):
-        return tuple(_map_members(item, target) for item in part)
-    if is_dataclass(part) and not isinstance(part, type | Span | ast.Name | ast.Literal | PropertyType):
-        changed = {item.name: _map_members(getattr(part, item.name), target) for item in fields(part)}
-        return replace(part, **changed)
-    return part
+    return ast.PropertyAccess(ast.Name(_ROW, span), ast.Name(alias.name, span), span)
 
 
 class PatternWrites:
@@ -91,41 +68,36 @@ class PatternWrites:
         self._ctx = ctx
         self._pipeline = lower(block) if self.is_valid and clauses else ()
 
-    def update(
-        self, target: NodeType | EdgeType, variable: str, assignments: Iterable[ast.Assign], columns: Columns
-    ) -> ir.UpdateMatched | None:
+    def update(self, target: Type, variable: str, assignments: Sequence[ast.Assign]) -> ir.UpdateMatched | None:
         """Return an update of a variable of the pattern."""
-        typed = self._assignments(assignments, columns, target.name)
-        if typed is None or not self.is_valid:
+        typed = self._assignments(target, assignments)
+        if typed is None:
             return None
         read = self._read([self._id(target, variable), *typed[0]])
         return ir.UpdateMatched(target.kind, target.name, read, typed[1])
 
-    def delete(self, target: NodeType | EdgeType, variable: str) -> ir.DeleteMatched | None:
+    def delete(self, target: Type, variable: str) -> ir.DeleteMatched | None:
         """Return a delete of a variable of the pattern."""
         if not self.is_valid:
             return None
-        cascades = self._ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
-        read = self._read([self._id(target, variable)])
-        return ir.DeleteMatched(target.kind, target.name, replace(read, is_distinct=True), cascades)
+        read = replace(self._read([self._id(target, variable)]), is_distinct=True)
+        return ir.DeleteMatched(target.kind, target.name, read, _cascades(self._ctx, target))
 
-    def insert(
-        self, target: NodeType | EdgeType, verb: ir.Verb, assignments: Iterable[ast.Assign], columns: Columns
-    ) -> ir.InsertMatched | None:
+    def insert(self, target: Type, verb: ir.Verb, assignments: Sequence[ast.Assign]) -> ir.InsertMatched | None:
         """Return an insert for each row of the pattern."""
-        typed = self._assignments(assignments, columns, target.name)
-        if typed is None or not self.is_valid:
+        typed = self._assignments(target, assignments)
+        if typed is None:
             return None
         return ir.InsertMatched(target.kind, target.name, verb, self._read(typed[0]), typed[1])
 
-    def target_of(self, variable: ast.Name) -> NodeType | EdgeType | None:
+    def target_of(self, variable: ast.Name) -> Type | None:
         """Return the type of a variable that is to be written; reports one that cannot be."""
         bound, catalog = self.scope.get(variable.text), self._ctx.catalog
         if bound is None:
             hint = did_you_mean(variable.text, self.scope, prefix="$", otherwise="bind it in the `match` before")
             self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
             return None
-        types: Mapping[str, NodeType | EdgeType] = catalog.edges if bound.kind is Kind.EDGE else catalog.nodes
+        types: Mapping[str, Type] = catalog.edges if bound.kind is Kind.EDGE else catalog.nodes
         if bound.kind in (Kind.NODE, Kind.EDGE) and bound.type_name is not None:
             target = types.get(bound.type_name)
             if target is None:
@@ -139,18 +111,19 @@ class PatternWrites:
         return None
 
     def _assignments(
-        self, assignments: Iterable[ast.Assign], columns: Columns, type_name: str
+        self, target: Type, assignments: Sequence[ast.Assign]
     ) -> tuple[list[ir.Column], tuple[PropertyType, ...]] | None:
+        """Return the new values as columns, and the types that they are stored as; None if something is wrong."""
+        columns = _columns(target)
         typed: list[ir.Column] = []
-        types: list[PropertyType] = []
-        items = list(assignments)
-        for item in items:
+        for item in assignments:
             column, type_ = columns[item.property.text]
-            value = self._value(item, type_, type_name)
+            value = self._value(item, type_, target.name)
             if value is not None:
                 typed.append(ir.Column(column, value, value.type or type_))
-                types.append(type_)
-        return (typed, tuple(types)) if len(typed) == len(items) else None
+        if len(typed) < len(assignments) or not self.is_valid:
+            return None
+        return typed, tuple(columns[item.property.text][1] for item in assignments)
 
     def _value(self, item: ast.Assign, type_: PropertyType, type_name: str) -> ir.Expr | None:
         if self._reports_bare_name(item.value):
@@ -179,7 +152,9 @@ class PatternWrites:
 
     def _reports_bare_name(self, value: ast.Expression) -> bool:
         """Report a name without a variable, which means nothing here."""
-        alias = next((part for part in _parts(value) if isinstance(part, ast.Alias) and part.name != "null"), None)
+        alias = next(
+            (part for part in ast.walk_expression(value) if isinstance(part, ast.Alias) and part.name != "null"), None
+        )
         if alias is None:
             return False
         owner = next((name for name, bound in self.scope.items() if bound.kind in (Kind.NODE, Kind.EDGE)), None)
@@ -191,14 +166,14 @@ class PatternWrites:
         self._ctx.report("T7", alias.span, f"`{alias.name}` is not a value", hint)
         return True
 
-    def _id(self, target: NodeType | EdgeType, variable: str) -> ir.Column:
+    def _id(self, target: Type, variable: str) -> ir.Column:
         if isinstance(target, NodeType):
             return ir.Column(ir.MATCHED_ID, ir.NodeRef(variable, target.name), ir.ID)
         return ir.Column(ir.MATCHED_ID, ir.PropertyRef(variable, "edge", target.name, "id", ir.ID), ir.ID)
 
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())
-        return ir.ReadIR("match", params, self._pipeline, tuple(columns), False, False, None, (), None, None)
+        return ir.ReadIR("match", params, self._pipeline, tuple(columns))
 
 
 def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:
@@ -284,11 +259,25 @@ def _statement(
     return _delete(ctx, statement, target, lower)
 
 
-def _target(ctx: Context, name: ast.Name) -> NodeType | EdgeType | None:
+def _target(ctx: Context, name: ast.Name) -> Type | None:
     target = ctx.catalog.nodes.get(name.text) or ctx.catalog.edges.get(name.text)
     if target is None:
-        _report_unknown_type(ctx, name)
+        hint = did_you_mean(name.text, [*ctx.catalog.nodes, *ctx.catalog.edges])
+        if name.text in ctx.catalog.interfaces:
+            hint = "an interface holds no entities; name one of the types that implement it"
+        ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
     return target
+
+
+def _cascades(ctx: Context, target: Type) -> tuple[str, ...]:
+    """Return the edge types of which edges go with a deleted entity."""
+    return ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
+
+
+def _rows_where(ctx: Context, statement: ast.Update | ast.Delete, target: Type, lower: Lower) -> PatternWrites:
+    """Return the entities of a type for which the condition of a statement holds, as a pattern."""
+    condition = _qualify(statement.condition, target)
+    return PatternWrites(ctx, (_type_pattern(target, statement.type.span), condition), lower)
 
 
 def _write_matched(
@@ -300,28 +289,20 @@ def _write_matched(
     if isinstance(statement, ast.DeleteMatched):
         return pattern.delete(target, statement.variable.text)
     known = _known_assignments(ctx, statement.assignments, target, is_update=True)
-    return pattern.update(target, statement.variable.text, known, _columns(target)) if known is not None else None
+    return pattern.update(target, statement.variable.text, known)
 
 
-def _delete(
-    ctx: Context, statement: ast.Delete, target: NodeType | EdgeType, lower: Lower
-) -> ir.Delete | ir.DeleteMatched | None:
-    simple = _simple_condition(ctx, statement.condition)
+def _delete(ctx: Context, statement: ast.Delete, target: Type, lower: Lower) -> ir.Delete | ir.DeleteMatched | None:
     if _reports_variable(ctx, statement.condition):
         return None
+    simple = _simple_condition(statement.condition)
     if simple is None:
-        rows = PatternWrites(
-            ctx, (type_pattern(target, statement.type.span), qualify(statement.condition, target)), lower
-        )
-        return rows.delete(target, ROW)
+        return _rows_where(ctx, statement, target, lower).delete(target, _ROW)
     predicate = _predicate(ctx, simple, target)
-    if predicate is None:
-        return None
-    cascades = ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
-    return ir.Delete(target.kind, target.name, predicate, cascades)
+    return None if predicate is None else ir.Delete(target.kind, target.name, predicate, _cascades(ctx, target))
 
 
-def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison | None:
+def _simple_condition(condition: ast.Expression) -> ast.Comparison | None:
     """Return a comparison of a property with a constant, which is looked up without running a query."""
     if not isinstance(condition, ast.Comparison) or not isinstance(condition.left, ast.Alias):
         return None
@@ -334,7 +315,8 @@ def _simple_condition(ctx: Context, condition: ast.Expression) -> ast.Comparison
 
 def _reports_variable(ctx: Context, expression: ast.Expression) -> bool:
     """Report `$x.name` in a statement over a type, where no pattern binds variables."""
-    access = find_variable(expression, ctx.params)
+    accesses = (part for part in ast.walk_expression(expression) if isinstance(part, ast.PropertyAccess))
+    access = next((part for part in accesses if part.variable.text not in ctx.params), None)
     if access is None:
         return False
     hint = f"write the property alone, `{access.property.text}`, or bind the variable in a `match`"
@@ -348,18 +330,10 @@ def _is_constant(value: ast.Expression) -> bool:
     return isinstance(value, ast.Literal | ast.ListLiteral | ast.Variable)
 
 
-def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
-    type_names = [*ctx.catalog.nodes, *ctx.catalog.edges]
-    hint = did_you_mean(name.text, type_names)
-    if name.text in ctx.catalog.interfaces:
-        hint = "an interface holds no entities; name one of the types that implement it"
-    ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
-
-
 def _insert(
     ctx: Context,
     statement: ast.Insert,
-    target: NodeType | EdgeType,
+    target: Type,
     pattern: PatternWrites | None,
     lower: Lower,
 ) -> ir.Insert | ir.InsertMatched | None:
@@ -369,17 +343,14 @@ def _insert(
     if len(ctx.findings) == before:
         # Report a misspelt name once, not again as a missing property.
         _check_required(ctx, statement, target, verb, assigned)
-    is_constant = pattern is None and all(_is_constant(item.value) for item in known or ())
-    if known is not None and not is_constant:
+    if pattern is not None or not all(_is_constant(item.value) for item in known):
         rows = pattern or PatternWrites(ctx, (), lower)
-        return rows.insert(target, verb, known, _columns(target)) if len(ctx.findings) == before else None
-    assignments = _constants(ctx, known or (), target)
+        return rows.insert(target, verb, known) if len(ctx.findings) == before else None
+    assignments = _constants(ctx, known, target)
     return ir.Insert(target.kind, target.name, assignments, verb) if len(ctx.findings) == before else None
 
 
-def _check_required(
-    ctx: Context, statement: ast.Insert, target: NodeType | EdgeType, verb: ir.Verb, assigned: set[str]
-) -> None:
+def _check_required(ctx: Context, statement: ast.Insert, target: Type, verb: ir.Verb, assigned: set[str]) -> None:
     """Report required properties that an insert leaves out; an `upsert` needs the key alone to find the entity."""
     missing = [] if isinstance(target, NodeType) else [end for end in ENDS if end not in assigned]
     if verb is ir.Verb.UPSERT:
@@ -399,24 +370,17 @@ def _check_required(
         ctx.report("T12", statement.type.span, f"{noun} `{target.name}` needs {names}", "set every required property")
 
 
-def _update(
-    ctx: Context, statement: ast.Update, target: NodeType | EdgeType, lower: Lower
-) -> ir.Update | ir.UpdateMatched | None:
+def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> ir.Update | ir.UpdateMatched | None:
     before = len(ctx.findings)
     known = _known_assignments(ctx, statement.assignments, target, is_update=True)
-    simple = _simple_condition(ctx, statement.condition)
-    is_constant = all(_is_constant(item.value) for item in known or ())
-    if any(
-        _reports_variable(ctx, item)
-        for item in (statement.condition, *(assignment.value for assignment in known or ()))
-    ):
+    if any(_reports_variable(ctx, item) for item in (statement.condition, *(item.value for item in known))):
         return None
-    if simple is None or not is_constant or isinstance(target, EdgeType):
-        clauses = (type_pattern(target, statement.type.span), qualify(statement.condition, target))
-        rows = PatternWrites(ctx, clauses, lower)
-        settings = [replace(item, value=qualify(item.value, target)) for item in known or ()]
-        return rows.update(target, ROW, settings, _columns(target)) if len(ctx.findings) == before else None
-    assignments = _constants(ctx, known or (), target)
+    simple = _simple_condition(statement.condition)
+    if simple is None or not all(_is_constant(item.value) for item in known) or isinstance(target, EdgeType):
+        rows = _rows_where(ctx, statement, target, lower)
+        settings = [replace(item, value=_qualify(item.value, target)) for item in known]
+        return rows.update(target, _ROW, settings) if len(ctx.findings) == before else None
+    assignments = _constants(ctx, known, target)
     predicate = _predicate(ctx, simple, target)
     if predicate is None or len(ctx.findings) != before:
         return None
@@ -424,8 +388,8 @@ def _update(
 
 
 def _known_assignments(
-    ctx: Context, items: tuple[ast.Assign, ...], target: NodeType | EdgeType, *, is_update: bool
-) -> tuple[ast.Assign, ...] | None:
+    ctx: Context, items: tuple[ast.Assign, ...], target: Type, *, is_update: bool
+) -> tuple[ast.Assign, ...]:
     """Return the assignments to properties that exist; reports unknown, repeated and unchangeable ones."""
     columns = _columns(target)
     fixed = dict.fromkeys(target.key, "part of the key") if is_update else {}
@@ -449,7 +413,7 @@ def _known_assignments(
     return tuple(known)
 
 
-def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: NodeType | EdgeType) -> tuple[ir.Assignment, ...]:
+def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: Type) -> tuple[ir.Assignment, ...]:
     columns = _columns(target)
     assignments: list[ir.Assignment] = []
     for item in items:
@@ -461,7 +425,7 @@ def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: NodeType | E
     return tuple(assignments)
 
 
-def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]:
+def _columns(target: Type) -> Columns:
     columns = {name: (name, property_.type) for name, property_ in target.properties.items()}
     if isinstance(target, EdgeType):
         # `from` and `to` shadow properties of the same name, which therefore cannot be assigned.
@@ -469,15 +433,13 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
     return columns
 
 
-def _condition_columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]:
+def _condition_columns(target: Type) -> Columns:
     """Return the columns that a condition may name: those that can be assigned, and the system fields."""
     fields = {"@id": "id"} if isinstance(target, NodeType) else {"@id": "id", "@src": "src", "@dst": "dst"}
     return _columns(target) | {field: (column, ir.ID) for field, column in fields.items()}
 
 
-def _report_unknown_property(
-    ctx: Context, name: ast.Name, target: NodeType | EdgeType, properties: Mapping[str, object]
-) -> None:
+def _report_unknown_property(ctx: Context, name: ast.Name, target: Type, properties: Mapping[str, object]) -> None:
     hint = did_you_mean(name.text, properties)
     if name.text == "id":
         hint = _key_hint(target)
@@ -489,7 +451,7 @@ def _report_unknown_property(
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
 
 
-def _key_hint(target: NodeType | EdgeType) -> str:
+def _key_hint(target: Type) -> str:
     if isinstance(target, EdgeType):
         return "address an edge by `@id`, by `from` and `to`, or by one of its properties"
     return f"address the node by its key `{target.key[0]}`" if target.key else "address the node by `@id` or a property"
@@ -497,15 +459,12 @@ def _key_hint(target: NodeType | EdgeType) -> str:
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        hint = did_you_mean(
-            value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: {type_})`"
-        )
-        ctx.report("T14", value.span, f"`${value.name}` is not a parameter of this query", hint)
+        ctx.report_unknown_parameter("T14", value, type_)
         return None
     return fit_value(ctx, value, name, type_)
 
 
-def _predicate(ctx: Context, comparison: ast.Comparison, target: NodeType | EdgeType) -> ir.Predicate | None:
+def _predicate(ctx: Context, comparison: ast.Comparison, target: Type) -> ir.Predicate | None:
     columns = _condition_columns(target)
     assert isinstance(comparison.left, ast.Alias)
     name = ast.Name(comparison.left.name, comparison.left.span)

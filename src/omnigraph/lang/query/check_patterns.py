@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
@@ -16,13 +17,15 @@ from omnigraph.lang.query.check_expressions import check_condition, variables_of
 from omnigraph.lang.query.check_traversals import (
     NOT_NODES,
     Walk,
-    check_path,
     check_path_nodes,
-    check_traversal,
+    check_walk,
+    names_of,
     path_of_nodes,
 )
 from omnigraph.lang.query.check_values import match_value
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +65,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
         if isinstance(clause, ast.Binding):
             if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.variable]):
                 _check_binding(ctx, block, clause)
-        elif isinstance(clause, ast.Traversal):
-            if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.left, clause.right]):
-                walk = check_traversal(ctx, scope, clause)
-                if walk is not None:
-                    block.walks.append(walk)
-        elif isinstance(clause, ast.Path):
-            ends = [clause.traversal.left, clause.traversal.right]
-            if not _uses_optional_variable(ctx, scope, optional_names, clause, ends):
-                walk = check_path(ctx, scope, clause)
-                if walk is not None:
-                    block.walks.append(walk)
+        elif isinstance(clause, ast.Traversal | ast.Path):
+            traversal = clause.traversal if isinstance(clause, ast.Path) else clause
+            if not _uses_optional_variable(ctx, scope, optional_names, clause, [traversal.left, traversal.right]):
+                _append_valid(block.walks, check_walk(ctx, scope, clause))
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
         elif (named := path_of_nodes(clause)) is not None and _binds_path_nodes(
@@ -115,8 +111,7 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
             ctx.report("T30", clause.span, "this `optional` block shares no variable with the outer pattern", hint)
-            for name in _bound_names(clause.clauses):
-                scope.setdefault(name, Variable(name, Kind.BROKEN))
+            scope.mark_broken(_bound_names(clause.clauses))
             continue
         inner = check_block(ctx, clause.clauses, scope)
         new_variables = tuple(variable for name, variable in inner.scope.items() if name not in scope)
@@ -147,8 +142,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     type_name = _binding_type(ctx, clause)
     if type_name is None:
         _report_unknown_type(ctx, clause)
-        if variable != "_":
-            scope.setdefault(variable, Variable(variable, Kind.BROKEN))
+        scope.mark_broken([variable] if variable != "_" else [])
         return
     bound = scope.get(variable)
     if bound is not None and bound.kind in NOT_NODES:
@@ -228,8 +222,7 @@ def _uses_optional_variable(
     message = f"`${end.text}` belongs to an `optional` block and may be missing here"
     hint = "put this clause into the block, into another `optional`, or before the block"
     ctx.report("T31", end.span, message, hint)
-    for name in _bound_names([clause]):
-        scope.setdefault(name, Variable(name, Kind.BROKEN))
+    scope.mark_broken(_bound_names([clause]))
     return True
 
 
@@ -238,11 +231,9 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
         if isinstance(clause, ast.Binding):
             yield clause.variable.text
         elif isinstance(clause, ast.Traversal):
-            names = (clause.left, clause.right, clause.edge_variable, clause.hops_variable)
-            yield from (name.text for name in names if name is not None and name.text != "_")
+            yield from names_of(clause)
         elif isinstance(clause, ast.Path):
-            yield clause.variable.text
-            yield from _bound_names([clause.traversal])
+            yield from (clause.variable.text, *names_of(clause.traversal))
         elif (named := path_of_nodes(clause)) is not None:
             yield named[0].name
         elif isinstance(clause, ast.Optional):
@@ -259,18 +250,19 @@ def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tup
 
 
 def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:
+    return any(name in outer for name in _mentioned_names(clauses))
+
+
+def _mentioned_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
     for clause in clauses:
         if isinstance(clause, ast.Negation | ast.Optional):
-            if _mentions_outer(clause.clauses, outer):
-                return True
-            continue
-        bound = isinstance(clause, ast.Binding | ast.Traversal | ast.Path)
-        names = _bound_names([clause]) if bound else variables_of(clause)  # type: ignore[arg-type]
-        if any(name in outer for name in names):
-            return True
-    return False
+            yield from _mentioned_names(clause.clauses)
+        elif isinstance(clause, ast.Binding | ast.Traversal | ast.Path):
+            yield from _bound_names([clause])
+        else:
+            yield from variables_of(clause)
 
 
-def _append_valid(conditions: list[ir.Expr], condition: ir.Expr | None) -> None:
-    if condition is not None:
-        conditions.append(condition)
+def _append_valid(items: list[T], item: T | None) -> None:
+    if item is not None:
+        items.append(item)

@@ -56,10 +56,11 @@ def _check_part(
         ctx.report("T42", clause.span, message, f"add `${variable}` to the `with`, or use another name")
     block = check_block(ctx, read.clauses, scope)
     ctx.is_stage = is_stage
-    projections = _expand_entities(ctx, block.scope, read.projections)
+    projections = tuple(item for written in read.projections for item in _expand(ctx, block.scope, written))
     returned, is_grouped = check_projections(ctx, block.scope, projections)
+    ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
-    ordered = check_order(ctx, block.scope, read, returned, is_grouped)
+    rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
     compiled = ir.ReadIR(
         name=name,
         params=tuple(ctx.params.values()),
@@ -67,12 +68,12 @@ def _check_part(
         columns=(*(item.column for item in returned), *hidden),
         is_grouped=is_grouped,
         is_distinct=read.distinct,
-        rank=ordered.rank,
-        order=ordered.keys,
+        rank=rank,
+        order=order,
         skip=check_bound(ctx, read.skip, "skip"),
         limit=check_bound(ctx, read.limit, "limit"),
         having=having,
-        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, ordered.rank),
+        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, rank),
         source=source,
     )
     return block, returned, compiled
@@ -84,20 +85,11 @@ def _check_part(
 _LEFT_OUT: Final = (Scalar.BLOB, Scalar.VECTOR)
 
 
-def _expand_entities(
-    ctx: Context, scope: Scope, projections: tuple[ast.Projection | ast.EntityProjection, ...]
-) -> tuple[ast.Projection, ...]:
-    """Return the projections with each entity replaced by its properties; `$v.*` leaves out Blobs and vectors."""
-    expanded: list[ast.Projection] = []
-    for projection in projections:
-        if isinstance(projection, ast.Projection):
-            expanded.append(projection)
-        else:
-            expanded.extend(_expand_entity(ctx, scope, projection))
-    return tuple(expanded)
-
-
-def _expand_entity(ctx: Context, scope: Scope, entity: ast.EntityProjection) -> Iterator[ast.Projection]:
+def _expand(ctx: Context, scope: Scope, entity: ast.Projection | ast.EntityProjection) -> Iterator[ast.Projection]:
+    """Yield a projection, or the properties of an entity; `$v.*` leaves out Blobs and vectors."""
+    if isinstance(entity, ast.Projection):
+        yield entity
+        return
     variable = entity.variable
     bound = scope.get(variable.text)
     if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE):
@@ -185,9 +177,7 @@ def _check_union(ctx: Context, name: str, union: ast.Union, lower: Lower) -> Che
         params=tuple(ctx.params.values()),
         pipeline=(),
         columns=bound,
-        is_grouped=False,
         is_distinct=not union.is_all,
-        rank=None,
         order=tuple(_union_keys(ctx, union, bound)),
         skip=check_bound(ctx, union.skip, "skip"),
         limit=check_bound(ctx, union.limit, "limit"),
@@ -247,7 +237,8 @@ def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | No
 def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) -> Iterator[ir.OrderKey]:
     ctx.columns = {column.name: column for column in columns}
     for key in union.order:
-        parts = list(ast.walk_expression(key.expression))
+        # Of several mistakes in a key, the last is reported.
+        parts = [*ast.walk_expression(key.expression)][::-1]
         variable = next((part for part in parts if isinstance(part, ast.PropertyAccess)), None) or next(
             (part for part in parts if isinstance(part, ast.Variable) and part.name not in ctx.params), None
         )

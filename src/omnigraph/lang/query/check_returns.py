@@ -99,19 +99,14 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
             assert bound.type_name is not None
             return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
-        return _score(ctx, scope, expression, projection.alias)
+        score = rank(ctx, scope, expression)
+        if score is not None and projection.alias is None:
+            hint = f"write `{expression.function}(…) as score`"
+            ctx.report("T32", expression.span, "a score column needs a name", hint)
+            return None
+        return score
     typed = check_expression(ctx, scope, expression, Role.RETURN)
-    if typed is None or reject_blob(ctx, expression, typed, "returned"):
-        return None
-    return typed
-
-
-def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -> ir.Expr | None:
-    typed = rank(ctx, scope, call)
-    if typed is not None and alias is None:
-        ctx.report("T32", call.span, "a score column needs a name", f"write `{call.function}(…) as score`")
-        return None
-    return typed
+    return None if typed is None or reject_blob(ctx, expression, typed, "returned") else typed
 
 
 def _column_name(expression: ir.Expr) -> str:
@@ -142,18 +137,10 @@ def _described_name(expression: ir.Expr) -> str:
     return "now" if isinstance(expression, ir.Now) else "expression"
 
 
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """The checked order of a read: a ranking, or keys."""
-
-    rank: ir.Rank | None
-    keys: tuple[ir.OrderKey, ...]
-
-
-def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool) -> Ordered:
-    """Check `order`, with the limits that rankings need."""
-    by_alias = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
-    ctx.columns = by_alias
+def check_order(
+    ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool
+) -> tuple[ir.Rank | None, tuple[ir.OrderKey, ...]]:
+    """Check `order`, with the limits that rankings need; returns a ranking or keys."""
     remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
@@ -164,10 +151,10 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
             hint = "return the call with an alias and order by that alone"
             ctx.report("T18", key.expression.span, "a column cannot order together with `nearest`", hint)
             continue
-        typed = _key(ctx, scope, key.expression, by_alias)
+        typed = _key(ctx, scope, key.expression)
         if typed is None:
             continue
-        ranking = _ranking(typed, by_alias)
+        ranking = _ranking(typed, ctx.columns)
         if ranking is None:
             if remaining is not None and not isinstance(typed, ir.ColumnRef):
                 remaining.check(ctx, key.expression, typed)
@@ -183,7 +170,7 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
             _check_direction(ctx, key, ranking)
         _check_limit(ctx, key.expression, ranking, read.limit)
         rank = ranking
-    return Ordered(rank, () if rank is not None else tuple(keys))
+    return rank, () if rank is not None else tuple(keys)
 
 
 def check_having(
@@ -196,7 +183,6 @@ def check_having(
         message = "`having` filters groups, but no column is an aggregate"
         ctx.report("T33", read.having.span, message, "put the condition into `match`")
         return None, ()
-    ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     typed = check_condition(ctx, scope, read.having, Role.HAVING)
     if typed is None:
         return None, ()
@@ -261,11 +247,11 @@ def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.Pa
     return integer_parameter(ctx, bound.value, "T36", f"`{word}`")
 
 
-def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
+def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
     if isinstance(expression, ast.Alias) and expression.name not in ast.SYSTEM_FIELDS:
-        match = by_alias.get(expression.name)
+        match = ctx.columns.get(expression.name)
         if match is None and ctx.is_stage:
-            _report_unknown_key(ctx, scope, expression, by_alias)
+            _report_unknown_key(ctx, scope, expression)
             return None
         # An unknown column name is reported when the query runs, as in earlier releases.
         return ir.ColumnRef(expression.name, match.type if match else None)
@@ -284,10 +270,10 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mappi
     return typed
 
 
-def _report_unknown_key(ctx: Context, scope: Scope, name: ast.Alias, by_alias: Mapping[str, ir.Column]) -> None:
+def _report_unknown_key(ctx: Context, scope: Scope, name: ast.Alias) -> None:
     """Report a bare name in the `order` of a `with`, whose keys are variables and their properties."""
     owner = next((item.name for item in scope.values() if has_property(ctx, item, name.name)), None)
-    values = [*by_alias, *(item.name for item in scope.values() if item.kind in (Kind.HOPS, Kind.VALUE))]
+    values = [*ctx.columns, *(item.name for item in scope.values() if item.kind in (Kind.HOPS, Kind.VALUE))]
     otherwise = "order by a value that it binds, `$n`, or by a property, `$v.property`"
     hint = did_you_mean(name.name, values, prefix="$", otherwise=otherwise)
     if owner is not None:
@@ -297,9 +283,9 @@ def _report_unknown_key(ctx: Context, scope: Scope, name: ast.Alias, by_alias: M
     ctx.report("T38", name.span, f"no variable of this `with` is called `{name.name}`", hint)
 
 
-def _ranking(typed: ir.Expr, by_alias: Mapping[str, ir.Column]) -> ir.Rank | None:
-    if isinstance(typed, ir.ColumnRef) and typed.name in by_alias:
-        typed = by_alias[typed.name].expression
+def _ranking(typed: ir.Expr, columns: Mapping[str, ir.Column]) -> ir.Rank | None:
+    if isinstance(typed, ir.ColumnRef) and typed.name in columns:
+        typed = columns[typed.name].expression
     return typed if isinstance(typed, ir.Nearest | ir.Bm25 | ir.Rrf) else None
 
 

@@ -2,20 +2,18 @@
 
 Pure. A traversal of one edge type between ends of one type each goes the documented way; alternatives, any edge and
 ends of several types become legs, one per edge type.
-
-Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from omnigraph.lang.catalog import INTEGERS, EdgeType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, shared_properties
+from omnigraph.lang.query.check_context import Context, Kind, Scope, shared_properties
 from omnigraph.lang.query.ir import Direction
 
 ANY_EDGE = "_"
@@ -60,7 +58,12 @@ class Route:
 Hops = tuple[ir.HopBound, ir.HopBound | None]
 
 
-def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
+def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> Walk | None:
+    """Check a traversal, alone or in a path clause."""
+    return _check_path(ctx, scope, clause) if isinstance(clause, ast.Path) else _check_traversal(ctx, scope, clause)
+
+
+def _check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
     """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
     edges = _resolve_edges(ctx, clause)
     ends_valid = _check_ends(ctx, scope, clause)
@@ -68,9 +71,7 @@ def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk |
     route = _find_route(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
     names_valid = _check_names(ctx, scope, clause)
     if route is None:
-        for name in (clause.left, clause.right, clause.edge_variable, clause.hops_variable):
-            if name is not None and name.text != "_":
-                scope.setdefault(name.text, Variable(name.text, Kind.BROKEN))
+        scope.mark_broken(names_of(clause))
         return None
     for end, type_name in ((clause.left, route.left_type), (clause.right, route.right_type)):
         if end.text != "_" and _type_of(scope, end) is None:
@@ -89,6 +90,13 @@ def check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk |
         left, route.left_type, right, route.right_type, route.edge, route.direction, minimum, maximum, edge_variable,
         hops_variable, route.legs,
     )  # fmt: skip
+
+
+def names_of(clause: ast.Traversal) -> Iterator[str]:
+    """Yield the variables of a traversal that have a name."""
+    for name in (clause.left, clause.right, clause.edge_variable, clause.hops_variable):
+        if name is not None and name.text != "_":
+            yield name.text
 
 
 def _bind(scope: Scope, name: ast.Name | None, kind: Kind, type_name: str | None) -> str | None:
@@ -173,8 +181,7 @@ def integer_parameter(ctx: Context, variable: ast.Variable, code: str, noun: str
     name = variable.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        hint = did_you_mean(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
-        ctx.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
+        ctx.report_unknown_parameter(code, variable, "I64")
         return None
     type_ = parameter.type
     if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
@@ -356,15 +363,15 @@ def _types_of(scope: Scope, end: ast.Name) -> Types:
     return None if name is None else set(ir.split_type(name))
 
 
-def check_path(ctx: Context, scope: Scope, clause: ast.Path) -> Walk | None:
+def _check_path(ctx: Context, scope: Scope, clause: ast.Path) -> Walk | None:
     """Check a path clause and bind its variable; the walk carries what to search for."""
     traversal, variable = clause.traversal, clause.variable
     is_valid = _check_variable(ctx, scope, clause) and _check_shape(ctx, clause)
-    walk = check_traversal(ctx, scope, traversal)
+    walk = _check_traversal(ctx, scope, traversal)
     count = clause.count if isinstance(clause.count, int) else integer_parameter(ctx, clause.count, "T41", "`shortest`")
     is_weighted = walk is None or clause.weight is None or _check_weight(ctx, walk, clause.weight)
     if walk is None or not is_valid or count is None or not is_weighted:
-        scope.setdefault(variable.text, Variable(variable.text, Kind.BROKEN))
+        scope.mark_broken([variable.text])
         return None
     space = ir.walk_space(walk.left_type, walk.legs) if walk.legs else ir.join_types([walk.left_type, walk.right_type])
     scope.bind(variable.text, Kind.PATH, space)

@@ -80,11 +80,16 @@ def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
     if not is_compatible(literal.type, type_):
         return f"{literal.type} is not {type_}"
     if type_.enum_values is not None:
-        items = literal.value if isinstance(literal.value, tuple) else (literal.value,)
-        unknown = next((str(item) for item in items if item not in type_.enum_values), None)
+        unknown = _unknown_word(literal.value, type_.enum_values)
         if unknown is not None:
             return f'"{unknown}" is not one of {", ".join(type_.enum_values)}'
     return None
+
+
+def _unknown_word(value: object, words: tuple[str, ...]) -> object | None:
+    """Return the first of one or several values that is not one of the words of an enum; null is no value."""
+    values = value if isinstance(value, tuple) else (value,)
+    return next((item for item in values if item is not None and item not in words), None)
 
 
 def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
@@ -145,8 +150,7 @@ def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> No
         compared = f"… = ${value.name}" if is_value else "$a.p = $b.q"
         ctx.report("T7", value.span, message, f"compare properties with a filter: `{compared}`")
         return
-    hint = did_you_mean(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
-    ctx.report("T26", value.span, f"`${value.name}` is not a parameter of this query", hint)
+    ctx.report_unknown_parameter("T26", value, "…")
 
 
 def _value_hint(literal: ir.Literal, expected: PropertyType) -> str | None:
@@ -393,8 +397,7 @@ def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, literal: 
     words = property_.type.enum_values
     if words is None:
         return True
-    values = other.value if isinstance(other.value, tuple) else (other.value,)
-    unknown = next((value for value in values if value not in words), None)
+    unknown = _unknown_word(other.value, words)
     if unknown is None:
         return True
     name = property_.property
@@ -426,8 +429,7 @@ def explain_unknown_word(value: object, words: tuple[str, ...]) -> str | None:
     >>> explain_unknown_word("tanker", ("bulk", "tanker")), explain_unknown_word("ferry", ("bulk", "tanker"))
     (None, 'it is compared with an enum, whose values are bulk and tanker')
     """
-    values = value if isinstance(value, tuple) else (value,)
-    unknown = next((item for item in values if item is not None and item not in words), None)
+    unknown = _unknown_word(value, words)
     if unknown is None:
         return None
     near = did_you_mean(str(unknown), words)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
-from omnigraph.lang.catalog import Catalog, PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, Scalar
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, nearest_word
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
@@ -46,7 +46,8 @@ class _Lowering:
         pipeline = _Pattern(self, block, outer).operators()
         pipeline.extend(ir.Filter(condition) for condition in block.conditions)
         around = frozenset(block.scope) | outer
-        inside = outer | {name for name in block.scope if name not in _fresh(block)}
+        adopted = {variable.name for _, fresh in block.optionals for variable in fresh}
+        inside = outer | (block.scope.keys() - adopted)
         for inner, fresh in block.optionals:
             bindings = tuple(variable.bound() for variable in fresh)
             pipeline.append(ir.OptionalJoin(self.block(inner, inside), bindings))
@@ -68,10 +69,6 @@ class _Lowering:
                 ir.Compare(op, ir.PropertyRef(variable, Kind.NODE.value, start.node_type, name, type_), value)
             )
         return tuple(comparisons)
-
-
-def _fresh(block: Block) -> set[str]:
-    return {variable.name for _, fresh in block.optionals for variable in fresh}
 
 
 class _Pattern:
@@ -164,9 +161,7 @@ class _Pattern:
                 continue
             temporary = self._lowering.temporary()
             self._operators.append(ir.PathNodes(path, temporary, node_type))
-            bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
-            same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)
-            self._operators.append(ir.Filter(same))
+            self._require_same(temporary, variable, node_type)
 
     def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
         """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""
@@ -191,9 +186,12 @@ class _Pattern:
         if walk.path is not None:
             walk = replace(walk, path=replace(walk.path, end=right))
         self._operators.append(self._expand(left, temporary, walk, walk.direction))
-        end = ir.NodeRef(right, walk.right_type, with_null(ir.ID, right in self._nullable))
-        same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, walk.right_type), end)
-        self._operators.append(ir.Filter(same))
+        self._require_same(temporary, right, walk.right_type)
+
+    def _require_same(self, temporary: str, variable: str, node_type: str) -> None:
+        """Keep the rows in which a node that was reached again is the bound one."""
+        bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
+        self._operators.append(ir.Filter(ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)))
 
 
 QueryKind = Literal["read", "mutation"]
@@ -302,11 +300,9 @@ def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
         elif param.type.dimension is not None and not 1 <= param.type.dimension <= VECTOR_DIMENSION_MAX:
             ctx.report("T27", param.type_span, f"a vector has between 1 and {VECTOR_DIMENSION_MAX} numbers")
         # A rejected parameter is still declared, so that its uses are not reported as well.
-        ctx.params.setdefault(name, ir.Parameter(name, param.type, *_kinds_of(param.type)))
-
-
-def _kinds_of(type_: PropertyType) -> tuple[str, str | None]:
-    return ("list", _KINDS[type_.scalar]) if type_.is_list else (_KINDS[type_.scalar], None)
+        kind = _KINDS[param.type.scalar]
+        kinds = ("list", kind) if param.type.is_list else (kind, None)
+        ctx.params.setdefault(name, ir.Parameter(name, param.type, *kinds))
 
 
 def _in_order(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

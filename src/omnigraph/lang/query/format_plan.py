@@ -19,7 +19,7 @@ def format_plan(query: ir.QueryIR) -> str:
 
     >>> scan = ir.NodeScan("v", "Vessel")
     >>> column = ir.Column("v", ir.NodeRef("v", "Vessel"), ir.ID)
-    >>> print(format_plan(ir.ReadIR("q", (), (scan,), (column,), False, False, None, (), None, 5)))
+    >>> print(format_plan(ir.ReadIR("q", (), (scan,), (column,), limit=5)))
     read q()
       scan $v: Vessel
       return v = $v: String

@@ -226,12 +226,9 @@ def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: 
         return "clauses stand one after the other, without commas"
     if token[:1].isupper() and before.startswith("$") and "NAME" in accepted:
         return f"an edge is traversed with a lower-case first letter: `{token[0].lower()}{token[1:]}`"
-    stage = _stage_hint(token, accepted)
-    if stage:
-        return stage
-    statement = _statement_hint(token, before, accepted, text, offset)
-    if statement:
-        return statement
+    clause = _stage_hint(token, accepted) or _statement_hint(token, accepted, text, offset)
+    if clause:
+        return clause
     if token[:1].islower() and "TYPE" in accepted:
         return f"type names begin with an upper-case letter: `{token[0].upper()}{token[1:]}`"
     if token == ":" and "LPAR" in accepted:
@@ -275,7 +272,7 @@ def _stage_hint(token: str, accepted: frozenset[str]) -> str | None:
     return None
 
 
-def _statement_hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
+def _statement_hint(token: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
     """Return a hint for a common mistake in a mutation."""
     if accepted == {"_WHERE"}:
         return "say which: `where …`, or `where true` for all"

@@ -1,6 +1,6 @@
 """The `.pg` schema language: compile a source, keep its identities, ask its catalog.
 
-Pure. Imports the language ground only; `arrow_schema` and `key_ids` need pyarrow and are imported where they are used.
+Pure. Imports the language ground only; `arrow_schema` needs pyarrow and is imported where it is used.
 """
 
 from omnigraph.lang.schema.compile import CompiledSchema, catalog_of, compile_schema

@@ -1,8 +1,7 @@
 """The stored form of a type: its Arrow schema, and the `id` of each row, computed from its key.
 
-Pure, but needs pyarrow: nothing on the compile path imports this module.
-
-Pure, but needs pyarrow: nothing on the compile path imports this module. The two forms agree value for value.
+Pure, but needs pyarrow: nothing on the compile path imports this module. Ids of columns and of single rows agree value
+for value.
 """
 
 from __future__ import annotations

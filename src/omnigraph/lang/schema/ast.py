@@ -1,8 +1,6 @@
 """The syntax tree of a `.pg` source: what was written, and where, and each type with its inherited properties.
 
-Pure values; nothing here has been checked beyond the grammar.
-
-Pure, and silent about mistakes: the rules look at the result and report.
+Pure values, silent about mistakes: nothing here has been checked beyond the grammar.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Source, Span
 
 Kind = Literal["interface", "node", "edge"]
+KINDS: Final[tuple[Kind, ...]] = ("interface", "node", "edge")
 ArgumentKind = Literal["name", "end", "string", "number", "bool", "range", "keyword", "call", "list"]
 
 
@@ -71,19 +70,28 @@ class Item:
         return tuple(argument for argument in self.arguments or () if argument.kind == "keyword")
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyDeclaration:
-    name: Word
-    type: TypeExpression
-    annotations: tuple[Item, ...] = ()
+class _Annotated:
+    __slots__ = ()
+    annotations: tuple[Item, ...]
 
     def annotated(self, word: str) -> tuple[Item, ...]:
         """Return the annotations with this word, in source order."""
         return tuple(item for item in self.annotations if item.word == word)
 
+    def text_of(self, word: str) -> str | None:
+        """Return the value of the first annotation with this word."""
+        return next((item.value for item in self.annotations if item.word == word), None)
+
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class PropertyDeclaration(_Annotated):
+    name: Word
+    type: TypeExpression
+    annotations: tuple[Item, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration(_Annotated):
     """A declared type. The fields that its kind does not use are empty."""
 
     kind: Kind
@@ -95,10 +103,6 @@ class Declaration:
     cardinality: Item | None = None
     source: Word | None = None
     target: Word | None = None
-
-    def annotated(self, word: str) -> tuple[Item, ...]:
-        """Return the annotations with this word, in source order."""
-        return tuple(item for item in self.annotations if item.word == word)
 
 
 COUNT_MAX: Final = 2**32 - 1

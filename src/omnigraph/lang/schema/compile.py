@@ -12,9 +12,9 @@ from typing import Literal
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source
-from omnigraph.lang.schema.ast import AnnotationPosition, expand_interfaces
+from omnigraph.lang.schema.ast import KINDS, AnnotationPosition, expand_interfaces
 from omnigraph.lang.schema.checks import check_draft, note_draft
-from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR, allocate_identities, resolve_names
+from omnigraph.lang.schema.ir import DOMAIN, SchemaIR, allocate_identities, resolve_names
 from omnigraph.lang.schema.lower import Origins, lower_draft
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeIds, shape_hash
@@ -146,14 +146,13 @@ def legacy_annotations(accepted: SchemaIR | None) -> frozenset[AnnotationPositio
     """Return the unknown annotations of an accepted schema; earlier releases took any word."""
     if accepted is None:
         return frozenset()
-    positions: set[AnnotationPosition] = set()
-    for kind in KINDS:
-        for name, shape in accepted.types(kind).items():
-            positions.update(
-                AnnotationPosition(kind, name, None, item.name) for item in getattr(shape, "annotations", ())
-            )
-            for property_ in shape.properties:
-                positions.update(
-                    AnnotationPosition(kind, name, property_.name, item.name) for item in property_.annotations
-                )
-    return frozenset(positions)
+    return frozenset(
+        AnnotationPosition(kind, name, property_name, item.name)
+        for kind in KINDS
+        for name, shape in accepted.types(kind).items()
+        for property_name, annotations in [
+            (None, shape.annotations),
+            *((item.name, item.annotations) for item in shape.properties),
+        ]
+        for item in annotations
+    )

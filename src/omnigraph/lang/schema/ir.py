@@ -1,8 +1,7 @@
 """The schema IR: a shape with an identity for every type and property, and how a new schema keeps or assigns them.
 
-Pure values. Names may change, identities never do, and none is handed out twice.
-
-Pure. An exact name wins, then a rename hint; everything else is new (I1 to I6).
+Pure values. Names may change, identities never do, and none is handed out twice. An exact name keeps its identity, then
+a rename hint; everything else is new (I1 to I6).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source, Span, did_you_mean
-from omnigraph.lang.schema.ast import Kind, Word
+from omnigraph.lang.schema.ast import KINDS, Kind, Word
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin
 from omnigraph.lang.schema.shape import (
     EdgeShape,
@@ -80,14 +79,10 @@ def check_integrity(domain: object, next_identity_id: object, shape: SchemaShape
     if not isinstance(domain, str) or not DOMAIN.fullmatch(domain):
         raise malformed("`identity_domain` is not an upper-case ULID")
     ids: list[object] = [next_identity_id]
-    for types, type_ids, has_table in (
-        (shape.interfaces, identities.interfaces, False),
-        (shape.nodes, identities.nodes, True),
-        (shape.edges, identities.edges, True),
-    ):
-        _check_order("types", [type_.name for type_ in types])
-        for type_ in types:
-            ids += _own_ids(type_, type_ids[type_.name], has_table)
+    for kind in KINDS:
+        _check_order("types", [type_.name for type_ in shape.of(kind)])
+        for type_ in shape.of(kind):
+            ids += _own_ids(type_, identities.of(kind)[type_.name], has_table=kind != "interface")
     if not all(type(item) is int and 1 <= item <= IDENTITY_MAX for item in ids):
         raise malformed("an identity is not a positive 64-bit integer")
     if len(set(ids)) != len(ids):
@@ -104,7 +99,7 @@ def _check_order(subject: str, names: list[str]) -> None:
         raise malformed(f"its {subject} are not sorted by name, or one is there twice")
 
 
-def _own_ids(shape: TypeShape, ids: TypeIds, has_table: bool) -> list[object]:
+def _own_ids(shape: TypeShape, ids: TypeIds, *, has_table: bool) -> list[object]:
     _check_order(f"properties of `{shape.name}`", [item.name for item in shape.properties])
     if (ids.incarnation_id is not None) != has_table:
         raise malformed(f"`{shape.name}` must have a table incarnation exactly if it is a node or an edge")
@@ -132,11 +127,10 @@ def _check_references(shape: SchemaShape) -> None:
 # do not know these refuse the later version: they would write edges whose ids do not follow from the key.
 IR_VERSION: Final = 2
 IR_VERSION_WITH_EDGE_KEYS: Final = 3
-KINDS: Final[tuple[Kind, ...]] = ("interface", "node", "edge")
 
 
 def _version_of(shape: SchemaShape) -> int:
-    types: tuple[TypeShape, ...] = (*shape.interfaces, *shape.nodes, *shape.edges)
+    types = (type_ for kind in KINDS for type_ in shape.of(kind))
     has_defaults = any(item.default is not None for type_ in types for item in type_.properties)
     has_edge_keys = any(
         any(item.kind == "key" for item in edge.constraints) or any("key" in item.marks for item in edge.properties)
@@ -160,17 +154,11 @@ class SchemaIR:
 
     def ids(self, kind: Kind) -> Mapping[str, TypeIds]:
         """Return the identities of one kind by type name."""
-        if kind == "interface":
-            return self.identities.interfaces
-        return self.identities.nodes if kind == "node" else self.identities.edges
+        return self.identities.of(kind)
 
     @cached_property
     def _types(self) -> Mapping[Kind, Mapping[str, TypeShape]]:
-        return {
-            "interface": {shape.name: shape for shape in self.shape.interfaces},
-            "node": {shape.name: shape for shape in self.shape.nodes},
-            "edge": {shape.name: shape for shape in self.shape.edges},
-        }
+        return {kind: {shape.name: shape for shape in self.shape.of(kind)} for kind in KINDS}
 
     @cached_property
     def hash(self) -> str:
@@ -230,11 +218,10 @@ class Resolution:
 def resolve_names(shape: SchemaShape, origins: Origins, source: Source, accepted: SchemaIR | None) -> Resolution:
     """Find the accepted name, and with it the identity, behind every name of the new schema."""
     resolution = Resolution(source, origins, accepted)
-    types: dict[Kind, tuple[TypeShape, ...]] = {"interface": shape.interfaces, "node": shape.nodes, "edge": shape.edges}
     for kind in KINDS:
-        _resolve_types(resolution, kind, [type_.name for type_ in types[kind]])
+        _resolve_types(resolution, kind, [type_.name for type_ in shape.of(kind)])
     for kind in KINDS:
-        for type_ in types[kind]:
+        for type_ in shape.of(kind):
             _resolve_properties(resolution, kind, type_)
     resolution.errors.sort(key=lambda item: item.span.start)
     resolution.notes.sort(key=lambda item: item.span.start)
@@ -322,9 +309,7 @@ Key = tuple[Kind, str]
 def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str, space: int = 0) -> SchemaIR:
     """Return the IR of a resolved schema; new identities are numbered in `space`. Raises I7 when it has run out."""
     counter = count(first_identity(1 if resolution.accepted is None else resolution.accepted.next_identity_id, space))
-    types: dict[Key, TypeShape] = {("interface", item.name): item for item in shape.interfaces}
-    types |= {("node", item.name): item for item in shape.nodes}
-    types |= {("edge", item.name): item for item in shape.edges}
+    types: dict[Key, TypeShape] = {(kind, item.name): item for kind in KINDS for item in shape.of(kind)}
     accepted_ids = {key: _accepted_ids(resolution, key) for key in types}
     type_ids = {key: old.type_id if old is not None else next(counter) for key, old in accepted_ids.items()}
     by_id = sorted(types, key=type_ids.__getitem__)
@@ -333,7 +318,7 @@ def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str,
         old_ids = _accepted_property_ids(resolution, key, accepted_ids[key])
         names = [item.name for item in types[key].properties]
         property_ids[key] = {name: old_ids[name] if name in old_ids else next(counter) for name in names}
-    allocated: dict[Kind, dict[str, TypeIds]] = {"interface": {}, "node": {}, "edge": {}}
+    allocated: dict[Kind, dict[str, TypeIds]] = {kind: {} for kind in KINDS}
     for key in by_id:
         kind, name = key
         old = accepted_ids[key]
@@ -342,9 +327,7 @@ def allocate_identities(shape: SchemaShape, resolution: Resolution, domain: str,
     next_identity_id = next(counter)
     if is_exhausted(next_identity_id, space):
         raise _exhausted(resolution)
-    return SchemaIR(
-        domain, next_identity_id, shape, Identities(allocated["interface"], allocated["node"], allocated["edge"])
-    )
+    return SchemaIR(domain, next_identity_id, shape, Identities(*(allocated[kind] for kind in KINDS)))
 
 
 def _accepted_ids(resolution: Resolution, key: Key) -> TypeIds | None:

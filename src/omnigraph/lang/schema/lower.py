@@ -81,7 +81,7 @@ def _lower_owner(owner: Owner) -> TypeShape:
         return InterfaceShape(name, properties)
     constraints = {_lower_constraint(item) for item in declaration.constraints}
     ordered = tuple(sorted(constraints, key=lambda constraint: constraint.sort_key))
-    description, instruction = _text(declaration, "description"), _text(declaration, "instruction")
+    description, instruction = declaration.text_of("description"), declaration.text_of("instruction")
     annotations, merge = _opaque(declaration.annotations), _merge(declaration)
     if declaration.kind == "node":
         implements = tuple(sorted({word.text for word in declaration.implements}))
@@ -114,7 +114,7 @@ def _lower_property(member: Member) -> PropertyShape:
         type=declared.type.type,
         marks=tuple(mark for mark in MARKS if declared.annotated(mark)),
         embed=embed,
-        description=_text(declared, "description"),
+        description=declared.text_of("description"),
         annotations=_opaque(declared.annotations),
         is_injected=member.via is not None,
         merge=_merge(declared),
@@ -139,13 +139,8 @@ def _lower_cardinality(item: Item | None) -> Cardinality:
     return Cardinality(parse_count(bounds.low or "0") or 0, None if bounds.high is None else parse_count(bounds.high))
 
 
-def _text(declared: Declaration | PropertyDeclaration, word: str) -> str | None:
-    items = declared.annotated(word)
-    return items[0].value if items else None
-
-
 def _merge(declared: Declaration | PropertyDeclaration) -> MergeRule | None:
-    word = _text(declared, "merge")
+    word = declared.text_of("merge")
     return MergeRule(word) if word is not None else None
 
 

@@ -6,14 +6,14 @@ record. Records are merged field by field, as a data merge does it with entities
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Embed, PropertyType
-from omnigraph.lang.schema.ast import Kind
-from omnigraph.lang.schema.ir import KINDS, SchemaIR, later_identity
+from omnigraph.lang.schema.ast import KINDS, Kind
+from omnigraph.lang.schema.ir import SchemaIR, later_identity
 from omnigraph.lang.schema.shape import (
     MARKS,
     ConstraintShape,
@@ -74,8 +74,7 @@ def records_of(ir: SchemaIR) -> Records:
 
 def join_bases(below: Records, left: Records, right: Records) -> Records:
     """Return the virtual base of a merge that has several: what they contest differs from everything."""
-    merge = _Merge(below, left, right, is_base=True)
-    return merge.run()
+    return _Merge(below, left, right, is_base=True).run()
 
 
 def merge_schemas(
@@ -298,7 +297,7 @@ def _records(ir: SchemaIR) -> Iterator[tuple[Key, Record]]:
             for item in shape.properties:
                 yield ("property", ids.type_id, ids.property_ids[item.name]), _property_record(item, ids)
             constraints: dict[Key, set[Any]] = {}
-            for constraint in getattr(shape, "constraints", ()):
+            for constraint in shape.constraints:
                 columns = frozenset(ids.property_ids.get(column, column) for column in constraint.columns)
                 key = ("constraint", ids.type_id, constraint.kind, columns)
                 constraints.setdefault(key, set()).add(_bounds(constraint))
@@ -350,9 +349,8 @@ def _assemble(merged: Records) -> tuple[SchemaShape, Identities]:
         kind: Kind = record["kind"]
         shapes[kind].append(_type_shape(kind, record, parts, names))
         ids[kind][record["name"]] = TypeIds(key[1], record["incarnation_id"], dict(sorted(properties.items())))
-    by_name: Callable[[Kind], tuple[Any, ...]] = lambda kind: tuple(sorted(shapes[kind], key=lambda item: item.name))  # noqa: E731
-    identities = Identities(*(dict(sorted(ids[kind].items())) for kind in KINDS))
-    return SchemaShape(by_name("interface"), by_name("node"), by_name("edge")), identities
+    shape: Any = (tuple(sorted(shapes[kind], key=lambda item: item.name)) for kind in KINDS)
+    return SchemaShape(*shape), Identities(*(dict(sorted(ids[kind].items())) for kind in KINDS))
 
 
 def _type_shape(kind: Kind, record: Record, parts: Records, names: Mapping[Key, str]) -> Any:

@@ -1,16 +1,15 @@
 """Parses `.pg` sources to a syntax tree, and words their syntax errors: what was expected and what was probably meant.
 
-Pure.
-
-Pure. Raises `SyntaxFault` for what the grammar accepts and the language does not.
+Pure. The builder raises `SyntaxFault` for what the grammar accepts and the language does not.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from lark import Token
+from lark import Token, Transformer, v_args
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Source, Span, did_you_mean, join_words
@@ -30,36 +29,41 @@ from omnigraph.lang.schema.ast import Argument, Declaration, Item, PropertyDecla
 CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
 _DIGITS_MAX: Final = 10
 
-Children: TypeAlias = list[Any]
-Body: TypeAlias = tuple[tuple[PropertyDeclaration, ...], tuple[Item, ...]]
+Words: TypeAlias = tuple[Word, ...]
+Items: TypeAlias = tuple[Item, ...]
+BodyMember: TypeAlias = PropertyDeclaration | Item
+Body: TypeAlias = tuple[BodyMember, ...]
 
 
-class Builder:
-    """Lark's parse-time transformer: one method per grammar rule, no state between calls."""
+@v_args(inline=True)
+class Builder(Transformer[Token, Any]):
+    """Lark's parse-time transformer: a method per rule or alias of the grammar, no state between calls."""
 
-    def start(self, children: Children) -> tuple[Declaration, ...]:
-        return tuple(children)
+    def start(self, *declarations: Declaration) -> tuple[Declaration, ...]:
+        return declarations
 
-    def interface(self, children: Children) -> Declaration:
-        properties, constraints = _body(children[2:])
+    def interface(self, _keyword: Token, name: Token, *members: BodyMember) -> Declaration:
+        properties, constraints = _body(members)
         if constraints:
             raise SyntaxFault(
                 f"an interface takes no `@{constraints[0].word}(…)` constraint",
                 constraints[0].span,
                 "write the property form (`name: String @key`), or move the constraint into the nodes",
             )
-        return Declaration("interface", _word(children[1]), properties)
+        return Declaration("interface", _word(name), properties)
 
-    def node(self, children: Children) -> Declaration:
-        _, name, annotations, implements, *members = children
+    def node(
+        self, _keyword: Token, name: Token, annotations: Items, implements: Words | None, *members: BodyMember
+    ) -> Declaration:
         properties, constraints = _body(members)
         for item in annotations:
             _reject_constraint(item, "node")
         return Declaration("node", _word(name), properties, annotations, constraints, implements or ())
 
-    def edge(self, children: Children) -> Declaration:
-        _, name, source, target, items, members = children
-        properties, constraints = _body(members or [])
+    def edge(
+        self, _keyword: Token, name: Token, source: Token, target: Token, items: Items, members: Body | None
+    ) -> Declaration:
+        properties, constraints = _body(members or ())
         cardinality = items[0] if items and _is_cardinality(items[0]) else None
         annotations = items[1:] if cardinality else items
         for item in annotations:
@@ -75,92 +79,77 @@ class Builder:
             target=_word(target),
         )
 
-    def implements(self, children: Children) -> tuple[Word, ...]:
-        return tuple(_word(token) for token in children[1:])
+    def implements(self, _keyword: Token, *names: Token) -> Words:
+        return tuple(map(_word, names))
 
-    def body(self, children: Children) -> Children:
-        return children
+    def body(self, *members: BodyMember) -> Body:
+        return members
 
-    def items(self, children: Children) -> tuple[Item, ...]:
-        return tuple(children)
+    def items(self, *items: Item) -> Items:
+        return items
 
-    def property(self, children: Children) -> PropertyDeclaration:
-        return PropertyDeclaration(_word(children[0]), children[1])
+    def property(self, name: Token, type_: TypeExpression) -> PropertyDeclaration:
+        return PropertyDeclaration(_word(name), type_)
 
-    def type(self, children: Children) -> TypeExpression:
-        expression, mark = children
-        if mark is None:
-            return expression  # type: ignore[no-any-return]
-        plain: PropertyType = expression.type
-        nullable = PropertyType(plain.scalar, plain.is_list, True, plain.enum_values, plain.dimension)
-        return TypeExpression(nullable, expression.span, expression.dimension, expression.values)
+    def type(self, expression: TypeExpression, mark: Token | None) -> TypeExpression:
+        return expression if mark is None else replace(expression, type=replace(expression.type, nullable=True))
 
-    def base(self, children: Children) -> TypeExpression:
-        return TypeExpression(PropertyType(Scalar(children[0])), span_of(children[0]))
+    def base(self, token: Token) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(token)), span_of(token))
 
-    def list(self, children: Children) -> TypeExpression:
-        return TypeExpression(PropertyType(Scalar(children[1]), is_list=True), span_of(children[1]))
+    def list(self, _opening: Token, token: Token, _closing: Token) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(token), is_list=True), span_of(token))
 
-    def enum(self, children: Children) -> TypeExpression:
-        values = tuple(_word(token) for token in children[1:])
-        type_ = PropertyType(Scalar.STRING, enum_values=tuple(sorted({value.text for value in values})))
-        return TypeExpression(type_, span_of(children[0]).to(values[-1].span), values=values)
+    def enum(self, keyword: Token, *tokens: Token) -> TypeExpression:
+        type_ = PropertyType(Scalar.STRING, enum_values=tuple(sorted(set(map(str, tokens)))))
+        return TypeExpression(type_, span_of(keyword, tokens[-1]), values=tuple(map(_word, tokens)))
 
-    def vector(self, children: Children) -> TypeExpression:
-        keyword, size = children
+    def vector(self, keyword: Token, size: Token) -> TypeExpression:
         # Past ten digits any number is refused by S3 alike, and Python itself refuses to read very long ones.
         digits = size.lstrip("0") or "0"
         dimension = int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
-        span = span_of(keyword).to(span_of(size))
-        return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
+        type_ = PropertyType(Scalar.VECTOR, dimension=dimension)
+        return TypeExpression(type_, span_of(keyword, size), dimension=_word(size))
 
-    def item(self, children: Children) -> Item:
-        at, word, *arguments = children
-        if arguments[-1] is None:
-            return Item(str(word), Span(at.start_pos, word.end_pos))
-        item = Item(str(word), Span(at.start_pos, arguments[-1].end_pos), tuple(arguments[:-1]))
+    def item(self, at: Token, word: Token, *rest: Any) -> Item:
+        *arguments, closing = rest
+        if closing is None:
+            return Item(str(word), span_of(at, word))
+        item = Item(str(word), span_of(at, closing), tuple(arguments))
         _check_arguments(item)
         return item
 
-    def name(self, children: Children) -> Argument:
-        return Argument("name", str(children[0]), span_of(children[0]))
+    def name(self, token: Token) -> Argument:
+        return Argument("name", str(token), span_of(token))
 
-    def end(self, children: Children) -> Argument:
-        at, name = children
-        return Argument("end", str(name), span_of(at).to(span_of(name)))
+    def end(self, at: Token, name: Token) -> Argument:
+        return Argument("end", str(name), span_of(at, name))
 
-    def value(self, children: Children) -> Argument:
-        literal = _literal(children[-1])
-        if len(children) == 1 or children[0] is None:
-            return literal
-        return Argument("number", f"-{literal.text}", span_of(children[0]).to(literal.span))
+    def value(self, *tokens: Token | None) -> Argument:
+        sign, token = tokens if len(tokens) == 2 else (None, tokens[0])
+        assert token is not None
+        return _literal(token) if sign is None else Argument("number", f"-{token}", span_of(sign, token))
 
-    def call(self, children: Children) -> Argument:
-        return Argument("call", str(children[0]), span_of(children[0]).to(span_of(children[1])))
+    def call(self, name: Token, closing: Token) -> Argument:
+        return Argument("call", str(name), span_of(name, closing))
 
-    def items_value(self, children: Children) -> Argument:
-        items = tuple(item for item in children[1:-1] if item is not None)
+    def items_value(self, opening: Token, *rest: Any) -> Argument:
+        *values, closing = rest
+        items = tuple(item for item in values if item is not None)
         text = f"[{', '.join(item.text for item in items)}]"
-        return Argument("list", text, span_of(children[0]).to(span_of(children[-1])), items=items)
+        return Argument("list", text, span_of(opening, closing), items=items)
 
-    def keyword(self, children: Children) -> Argument:
-        key, token = children
-        value = _literal(token)
-        return Argument("keyword", value.text, Span(key.start_pos, token.end_pos), key=str(key))
+    def keyword(self, key: Token, token: Token) -> Argument:
+        return Argument("keyword", _literal(token).text, span_of(key, token), key=str(key))
 
-    def range(self, children: Children) -> Argument:
-        low, high = None, None
-        if isinstance(children[0], Token):
-            dots, high = children
-            span = Span(dots.start_pos, high.span.end)
-        else:
-            low, dots, high = children
-            span = Span(low.span.start, high.span.end if high else dots.end_pos)
-        return Argument("range", "..", span, low=low and low.text, high=high and high.text)
+    def range(self, *children: Any) -> Argument:
+        low, dots, high = (None, *children) if isinstance(children[0], Token) else children
+        start = low.span.start if low else dots.start_pos
+        end = high.span.end if high else dots.end_pos
+        return Argument("range", "..", Span(start, end), low=low and low.text, high=high and high.text)
 
-    def bound(self, children: Children) -> Word:
-        sign, number = children
-        return Word(f"{sign or ''}{number}", Span((sign or number).start_pos, number.end_pos))
+    def bound(self, sign: Token | None, number: Token) -> Word:
+        return Word(f"{sign or ''}{number}", span_of(sign or number, number))
 
 
 def _word(token: Token) -> Word:
@@ -234,14 +223,12 @@ def _reject_cardinality(item: Item) -> None:
         )
 
 
-def _body(members: Children) -> Body:
+def _body(members: Body) -> tuple[tuple[PropertyDeclaration, ...], Items]:
     properties: list[PropertyDeclaration] = []
     constraints: list[Item] = []
-    annotations: list[Item] = []
     is_after_property = False
     for member in members:
         if isinstance(member, PropertyDeclaration):
-            annotations = []
             properties.append(member)
             is_after_property = True
         elif member.word in CONSTRAINT_WORDS and member.arguments is not None:
@@ -249,8 +236,7 @@ def _body(members: Children) -> Body:
             is_after_property = False
         elif is_after_property:
             _reject_cardinality(member)
-            annotations.append(member)
-            properties[-1] = PropertyDeclaration(properties[-1].name, properties[-1].type, tuple(annotations))
+            properties[-1] = replace(properties[-1], annotations=(*properties[-1].annotations, member))
         else:
             raise SyntaxFault(
                 f"the annotation `@{member.word}` has no property in front of it",

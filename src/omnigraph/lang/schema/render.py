@@ -1,8 +1,6 @@
 """Writes a schema as `.pg` source or as a diagram, whole or without hidden types and properties.
 
 Pure. Declarations that one side of a merge has as they are keep their text and comments; the others are written again.
-
-Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, MergeRule, NodeType, Property
+from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, MergeRule, NodeType, Property, render_block
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
-from omnigraph.lang.schema.ast import Kind
+from omnigraph.lang.schema.ast import KINDS, Kind
 from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.schema.ir import KINDS, SchemaIR
+from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.shape import (
     EdgeShape,
@@ -186,18 +184,14 @@ def render_type(shape: TypeShape) -> str:
     # An interface supplies its properties itself.
     lines = [_render_property(item) for item in shape.properties if not item.is_injected]
     if isinstance(shape, InterfaceShape):
-        return f"interface {shape.name} {_block(lines)}"
+        return f"interface {shape.name} {render_block(lines)}"
     lines += map(str, shape.constraints)
     if isinstance(shape, NodeShape):
         implements = f" implements {', '.join(shape.implements)}" if shape.implements else ""
-        return f"node {shape.name}{_head(shape)}{implements} {_block(lines)}"
+        return f"node {shape.name}{_head(shape)}{implements} {render_block(lines)}"
     count = "" if shape.cardinality == Cardinality() else f" {shape.cardinality}"
     head = f"edge {shape.name}: {shape.source} -> {shape.target}{count}{_head(shape)}"
-    return f"{head} {_block(lines)}" if lines else head
-
-
-def _block(lines: Sequence[str]) -> str:
-    return "{\n" + "".join(f"  {line}\n" for line in lines) + "}"
+    return f"{head} {render_block(lines)}" if lines else head
 
 
 def _head(shape: NodeShape | EdgeShape) -> str:

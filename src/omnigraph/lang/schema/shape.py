@@ -1,8 +1,7 @@
 """The shape of a schema: its content, expanded and in canonical order; shapes and identities as JSON.
 
-Pure values. Source order, comments and rename hints leave no trace here, so equal shapes have equal hashes.
-
-Pure. One writer serves the shape hash and the schema IR: identities, where there are any, ride beside the names.
+Pure values. Source order, comments and rename hints leave no trace here, so equal shapes have equal hashes. One writer
+serves the shape hash and the schema IR: identities, where there are any, are written beside the names.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
-from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType, Scalar
+from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule, PropertyType, RangeRule, Scalar
+from omnigraph.lang.schema.ast import KINDS, Kind
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
 # The constraints that a property may carry itself.
@@ -60,8 +60,7 @@ class ConstraintShape:
 
     def __str__(self) -> str:
         if self.kind == "range":
-            low, high = ("" if bound is None else str(bound) for bound in (self.minimum, self.maximum))
-            return f"@range({self.columns[0]}, {low}..{high})"
+            return str(RangeRule(self.columns[0], self.minimum, self.maximum))
         if self.kind == "check":
             return f"@check({self.columns[0]}, {json.dumps(self.pattern, ensure_ascii=False)})"
         return f"@{self.kind}({', '.join(self.columns)})"
@@ -71,6 +70,8 @@ class ConstraintShape:
 class InterfaceShape:
     name: str
     properties: tuple[PropertyShape, ...]
+    constraints: ClassVar[tuple[ConstraintShape, ...]] = ()
+    annotations: ClassVar[tuple[OpaqueAnnotation, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,13 @@ class SchemaShape:
     nodes: tuple[NodeShape, ...]
     edges: tuple[EdgeShape, ...]
 
+    def of(self, kind: Kind) -> tuple[TypeShape, ...]:
+        """Return the types of one kind."""
+        types: dict[Kind, tuple[TypeShape, ...]] = {
+            "interface": self.interfaces, "node": self.nodes, "edge": self.edges,
+        }  # fmt: skip
+        return types[kind]
+
 
 def canonical_hash(value: object) -> str:
     """Return `sha256:` and the digest of a JSON value, independent of the order of its keys.
@@ -141,14 +149,17 @@ class Identities:
     nodes: Mapping[str, TypeIds]
     edges: Mapping[str, TypeIds]
 
+    def of(self, kind: Kind) -> Mapping[str, TypeIds]:
+        """Return the identities of one kind by type name."""
+        return {"interface": self.interfaces, "node": self.nodes, "edge": self.edges}[kind]
+
 
 def encode_shape(shape: SchemaShape, identities: Identities | None = None) -> Json:
     """Return the types as JSON, each with its identities when there are any."""
     ids = identities or Identities({}, {}, {})
     return {
-        "interfaces": [_encode_type(type_, ids.interfaces.get(type_.name), ids) for type_ in shape.interfaces],
-        "nodes": [_encode_type(type_, ids.nodes.get(type_.name), ids) for type_ in shape.nodes],
-        "edges": [_encode_type(type_, ids.edges.get(type_.name), ids) for type_ in shape.edges],
+        f"{kind}s": [_encode_type(type_, ids.of(kind).get(type_.name), ids) for type_ in shape.of(kind)]
+        for kind in KINDS
     }
 
 
@@ -261,12 +272,8 @@ def decode_types(value: Mapping[str, Any]) -> tuple[SchemaShape, Identities]:
         tuple(_node(item) for item in value["nodes"]),
         tuple(_edge(item) for item in value["edges"]),
     )
-    identities = Identities(
-        {item["name"]: _type_ids(item) for item in value["interfaces"]},
-        {item["name"]: _type_ids(item) for item in value["nodes"]},
-        {item["name"]: _type_ids(item) for item in value["edges"]},
-    )
-    return shape, identities
+    ids = ({item["name"]: _type_ids(item) for item in value[f"{kind}s"]} for kind in KINDS)
+    return shape, Identities(*ids)
 
 
 def _type_ids(item: Mapping[str, Any]) -> TypeIds:
@@ -275,32 +282,30 @@ def _type_ids(item: Mapping[str, Any]) -> TypeIds:
 
 
 def _node(item: Mapping[str, Any]) -> NodeShape:
-    return NodeShape(
-        _leaf(item["name"], _TEXT),
-        _properties(item),
-        _constraints(item),
-        tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]),
-        _leaf(item["description"], _TEXT_OR_NONE),
-        _leaf(item["instruction"], _TEXT_OR_NONE),
-        _annotations(item),
-        _merge(item),
-    )
+    return NodeShape(implements=tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]), **_members(item))
 
 
 def _edge(item: Mapping[str, Any]) -> EdgeShape:
     cardinality = item["cardinality"]
     return EdgeShape(
-        _leaf(item["name"], _TEXT),
-        _leaf(item["source"]["name"], _TEXT),
-        _leaf(item["target"]["name"], _TEXT),
-        _properties(item),
-        _constraints(item),
-        Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
-        _leaf(item["description"], _TEXT_OR_NONE),
-        _leaf(item["instruction"], _TEXT_OR_NONE),
-        _annotations(item),
-        _merge(item),
+        source=_leaf(item["source"]["name"], _TEXT),
+        target=_leaf(item["target"]["name"], _TEXT),
+        cardinality=Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
+        **_members(item),
     )
+
+
+def _members(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what node and edge types have in common."""
+    return {
+        "name": _leaf(item["name"], _TEXT),
+        "properties": _properties(item),
+        "constraints": _constraints(item),
+        "description": _leaf(item["description"], _TEXT_OR_NONE),
+        "instruction": _leaf(item["instruction"], _TEXT_OR_NONE),
+        "annotations": _annotations(item),
+        "merge": _merge(item),
+    }
 
 
 def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:

@@ -6,4 +6,4 @@ Pure values. Engines run it without asking the catalog; `compile` makes it and `
 from __future__ import annotations
 
 from omnigraph.lang.query.ir.expressions import *  # noqa: F403
-from omnigraph.lang.query.ir.operations import *  # noqa: F403  # noqa: F403
+from omnigraph.lang.query.ir.operations import *  # noqa: F403

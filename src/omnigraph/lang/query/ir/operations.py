@@ -197,12 +197,12 @@ class ReadIR:
     params: tuple[Parameter, ...]
     pipeline: tuple[Operator, ...]
     columns: tuple[Column, ...]
-    is_grouped: bool
-    is_distinct: bool
-    rank: Rank | None
-    order: tuple[OrderKey, ...]
-    skip: int | ParameterRef | None
-    limit: int | ParameterRef | None
+    is_grouped: bool = False
+    is_distinct: bool = False
+    rank: Rank | None = None
+    order: tuple[OrderKey, ...] = ()
+    skip: int | ParameterRef | None = None
+    limit: int | ParameterRef | None = None
     having: Expr | None = None
     distinct_on: tuple[Expr, ...] = ()
     source: ReadIR | Union | None = None

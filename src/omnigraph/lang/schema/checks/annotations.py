@@ -1,10 +1,6 @@
 """Checks annotations, defaults, keys, indexes, ranges, patterns and merge rules (S11 to S24, S30 to S33).
 
-Pure.
-
-Pure. Looks only at constraints whose arguments have the right form (S7).
-
-Pure.
+Pure. Constraints are looked at only if their arguments have the right form (S7).
 """
 
 from __future__ import annotations
@@ -27,14 +23,13 @@ from omnigraph.lang.catalog import (
     PropertyType,
     Scalar,
 )
-from omnigraph.lang.diagnostic import Diagnostic, Severity, Source, Span, did_you_mean
+from omnigraph.lang.diagnostic import Finding, Severity, Span, did_you_mean, join_words, nearest_word
 from omnigraph.lang.schema.ast import (
     AnnotationPosition,
     Argument,
     Declaration,
     Draft,
     Item,
-    Member,
     Owner,
     PropertyDeclaration,
     parse_bound,
@@ -150,85 +145,76 @@ def _shown(argument: Argument) -> str:
 
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
 KNOWN_ANNOTATIONS: Final = (
-    "default",
-    "description",
-    "embed",
-    "index",
-    "instruction",
-    "key",
-    "merge",
-    "rename_from",
-    "unique",
-)
+    "default", "description", "embed", "index", "instruction", "key", "merge", "rename_from", "unique",
+)  # fmt: skip
 _FORMS: Final = {
     "range": "a range is a constraint: `@range(property, low..high)`",
     "check": 'a check is a constraint: `@check(property, "pattern")`',
     "card": "a cardinality is a range behind the target of an edge: `@card(0..1)`",
 }
-_ALL: Final = ", ".join(f"`@{word}`" for word in KNOWN_ANNOTATIONS[:-1]) + f" and `@{KNOWN_ANNOTATIONS[-1]}`"
 
 
-def check_annotations(draft: Draft) -> Iterator[Diagnostic]:
+def check_annotations(draft: Draft) -> Iterator[Finding]:
     """Yield S11 to S18; an inherited property is checked where it is written."""
     for owner in draft.owners:
         declaration = owner.declaration
-        yield from _check_texts(declaration.annotations, draft.source)
+        yield from _check_texts(declaration.annotations)
         for item in declaration.annotations:
             if item.word in PROPERTY_WORDS:
                 message = f"`@{item.word}` belongs to a property, not to a type"
                 hint = f"put it behind the property's type, or write `@{item.word}(property)` in the body"
                 if item.word == "embed":
                     hint = "put it behind the type of a Vector property"
-                yield Diagnostic("S14", message, draft.source, item.span, hint)
+                yield Finding("S14", message, item.span, hint)
         for property_ in declaration.properties:
-            yield from _check_texts(property_.annotations, draft.source)
-            yield from _check_property(owner, property_, draft.source)
+            yield from _check_texts(property_.annotations)
+            yield from _check_property(owner, property_)
         for member in owner.members.values():
-            yield from _check_embed(owner, member.property, draft.source)
+            yield from _check_embed(owner, member.property)
 
 
-def _check_texts(annotations: tuple[Item, ...], source: Source) -> Iterator[Diagnostic]:
+def _check_texts(annotations: tuple[Item, ...]) -> Iterator[Finding]:
     words: set[str] = set()
     for item in annotations:
         if item.word not in ("rename_from", "description", "instruction"):
             continue
         code = "S11" if item.word == "rename_from" else "S12"
         if item.word in words:
-            yield Diagnostic(code, f"`@{item.word}` is given twice", source, item.span, "keep one of them")
+            yield Finding(code, f"`@{item.word}` is given twice", item.span, "keep one of them")
         elif not (item.value or "").strip():
             hint = f'write `@{item.word}("…")`'
-            yield Diagnostic(code, f"`@{item.word}` needs a text that is not blank", source, item.span, hint)
+            yield Finding(code, f"`@{item.word}` needs a text that is not blank", item.span, hint)
         elif item.keywords:
             message = f"`@{item.word}` takes no keyword arguments"
-            yield Diagnostic(code, message, source, item.keywords[0].span, "keep the text alone")
+            yield Finding(code, message, item.keywords[0].span, "keep the text alone")
         words.add(item.word)
 
 
-def _check_property(owner: Owner, property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
+def _check_property(owner: Owner, property_: PropertyDeclaration) -> Iterator[Finding]:
     name, type_ = property_.name.text, property_.type.type
     words: set[str] = set()
     for item in property_.annotations:
         if item.word == "instruction":
             hint = "use `@description` here, or give the instruction to the type"
-            yield Diagnostic("S13", "a property takes no `@instruction`", source, item.span, hint)
+            yield Finding("S13", "a property takes no `@instruction`", item.span, hint)
         if item.word not in PROPERTY_WORDS:
             continue
         if item.word in words:
             message = f"`@{item.word}` is given twice for `{name}`"
-            yield Diagnostic("S17", message, source, item.span, "remove one of them")
+            yield Finding("S17", message, item.span, "remove one of them")
             continue
         words.add(item.word)
         if owner.declaration.kind == "edge" and item.word == "embed":
-            yield Diagnostic("S16", "`@embed` works on node properties only", source, item.span)
+            yield Finding("S16", "`@embed` works on node properties only", item.span)
             continue
         is_refused = type_.is_list or type_.scalar is Scalar.BLOB
         if is_refused or (type_.scalar is Scalar.VECTOR and item.word in ("key", "unique")):
             message = f"`@{item.word}` cannot stand on `{name}` of type `{type_}`"
             hint = f"`@{item.word}` takes a single scalar value" if item.word != "embed" else "it takes a `Vector(n)`"
-            yield Diagnostic("S15", message, source, item.span, hint)
+            yield Finding("S15", message, item.span, hint)
 
 
-def _check_embed(owner: Owner, property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
+def _check_embed(owner: Owner, property_: PropertyDeclaration) -> Iterator[Finding]:
     items, type_ = property_.annotated("embed"), property_.type.type
     if not items or owner.declaration.kind == "edge" or type_.is_list or type_.scalar is Scalar.BLOB:
         return
@@ -236,18 +222,18 @@ def _check_embed(owner: Owner, property_: PropertyDeclaration, source: Source) -
     for keyword in item.keywords:
         if keyword.key != "model":
             message = f"`@embed` does not know the keyword `{keyword.key}`"
-            yield Diagnostic("S18", message, source, keyword.span, 'its only keyword is `model="…"`')
+            yield Finding("S18", message, keyword.span, 'its only keyword is `model="…"`')
     if type_.scalar is not Scalar.VECTOR:
         message = f"`@embed` fills vectors, but `{property_.name.text}` is `{type_}`"
-        yield Diagnostic("S18", message, source, item.span, "declare it as `Vector(n)`")
+        yield Finding("S18", message, item.span, "declare it as `Vector(n)`")
     elif not (item.value or "").strip():
         message = "`@embed` needs the String property that its vectors come from"
-        yield Diagnostic("S18", message, source, item.span, "write `@embed(title)`")
+        yield Finding("S18", message, item.span, "write `@embed(title)`")
     else:
-        yield from _check_embed_source(owner, item, source)
+        yield from _check_embed_source(owner, item)
 
 
-def _check_embed_source(owner: Owner, item: Item, source: Source) -> Iterator[Diagnostic]:
+def _check_embed_source(owner: Owner, item: Item) -> Iterator[Finding]:
     assert item.arguments is not None
     name, span = item.arguments[0].text, item.arguments[0].span
     member = owner.members.get(name)
@@ -255,56 +241,53 @@ def _check_embed_source(owner: Owner, item: Item, source: Source) -> Iterator[Di
         # A node may supply the source of an interface's vector, so an interface alone proves nothing.
         if owner.declaration.kind == "node" and owner.is_complete:
             message = f"`@embed` names `{name}`, which `{owner.declaration.name.text}` does not have"
-            yield Diagnostic("S18", message, source, span, did_you_mean(name, owner.members))
+            yield Finding("S18", message, span, did_you_mean(name, owner.members))
     elif not member.property.type.type.is_text:
         message = f"`@embed` reads `String`, but `{name}` is `{member.property.type.type}`"
-        yield Diagnostic("S18", message, source, span)
+        yield Finding("S18", message, span)
 
 
-def check_unknown_annotations(draft: Draft) -> Iterator[Diagnostic]:
+def check_unknown_annotations(draft: Draft) -> Iterator[Finding]:
     """Yield S32 for each unknown annotation that the accepted schema does not have at the same position."""
     for position, item in _unknown(draft):
         if position not in draft.legacy:
-            yield Diagnostic("S32", f"there is no annotation `@{item.word}`", draft.source, item.span, _hint(item.word))
+            yield Finding("S32", f"there is no annotation `@{item.word}`", item.span, _hint(item.word))
 
 
-def note_legacy_annotations(draft: Draft) -> Iterator[Diagnostic]:
+def note_legacy_annotations(draft: Draft) -> Iterator[Finding]:
     """Yield a note for each unknown annotation that stays because it was accepted before."""
     for position, item in _unknown(draft):
         if position in draft.legacy:
             message = f"the annotation `@{item.word}` is unknown and has no effect"
             hint = "it stays because this graph accepted it before; remove it"
-            yield Diagnostic("S29", message, draft.source, item.span, hint, Severity.INFO)
+            yield Finding("S29", message, item.span, hint, Severity.INFO)
 
 
 def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPosition, Item]]:
     for owner in draft.owners:
-        declaration = owner.declaration
-        former = _former_name(declaration)
-        for item in declaration.annotations:
-            if item.word not in KNOWN_ANNOTATIONS:
-                yield AnnotationPosition(declaration.kind, former, None, item.word), item
-        for property_ in declaration.properties:
-            for item in property_.annotations:
+        type_ = owner.declaration
+        parts: tuple[Declaration | PropertyDeclaration, ...] = (type_, *type_.properties)
+        for declared in parts:
+            property_name = None if declared is type_ else _former_name(declared)
+            for item in declared.annotations:
                 if item.word not in KNOWN_ANNOTATIONS:
-                    yield AnnotationPosition(declaration.kind, former, _former_name(property_), item.word), item
+                    yield AnnotationPosition(type_.kind, _former_name(type_), property_name, item.word), item
 
 
 def _former_name(declared: Declaration | PropertyDeclaration) -> str:
     """Return the name under which the accepted schema has this, if it has it."""
-    renames = declared.annotated("rename_from")
-    return (renames[0].value if renames else None) or declared.name.text
+    return declared.text_of("rename_from") or declared.name.text
 
 
 def _hint(word: str) -> str:
-    near = did_you_mean(word, (*KNOWN_ANNOTATIONS, *_FORMS))
-    if near is not None and word not in _FORMS:
-        name = near.removeprefix("did you mean `").removesuffix("`?")
-        return _FORMS.get(name) or f"did you mean `@{name}`?"
-    return _FORMS.get(word) or f"the annotations are {_ALL}"
+    near = word if word in _FORMS else nearest_word(word, (*KNOWN_ANNOTATIONS, *_FORMS))
+    if near is None:
+        known = join_words([f"`@{name}`" for name in KNOWN_ANNOTATIONS], conjunction="and")
+        return f"the annotations are {known}"
+    return _FORMS.get(near) or f"did you mean `@{near}`?"
 
 
-def note_inert(draft: Draft) -> Iterator[Diagnostic]:
+def note_inert(draft: Draft) -> Iterator[Finding]:
     """Yield a note for every range that nothing can satisfy."""
     for owner in draft.owners:
         for item in owner.declaration.constraints:
@@ -314,38 +297,38 @@ def note_inert(draft: Draft) -> Iterator[Diagnostic]:
             low, high = parse_bound(bounds.low), parse_bound(bounds.high)
             if low is not None and high is not None and low > high:
                 message = "no value can be within this range: its lower bound is above its upper bound"
-                yield Diagnostic("S29", message, draft.source, bounds.span, severity=Severity.WARNING)
+                yield Finding("S29", message, bounds.span, severity=Severity.WARNING)
 
 
-def check_defaults(draft: Draft) -> Iterator[Diagnostic]:
+def check_defaults(draft: Draft) -> Iterator[Finding]:
     """Yield S14 and S33; an inherited property is checked where it is written."""
     for owner in draft.owners:
         for item in owner.declaration.annotated("default"):
             message = "`@default` belongs to a property, not to a type"
-            yield Diagnostic("S14", message, draft.source, item.span, "put it behind the property's type")
+            yield Finding("S14", message, item.span, "put it behind the property's type")
         for property_ in owner.declaration.properties:
             for index, item in enumerate(property_.annotated("default")):
-                yield from _check_default(property_, item, index, draft.source)
+                yield from _check_default(property_, item, index)
 
 
-def _check_default(property_: PropertyDeclaration, item: Item, index: int, source: Source) -> Iterator[Diagnostic]:
+def _check_default(property_: PropertyDeclaration, item: Item, index: int) -> Iterator[Finding]:
     name = property_.name.text
     if index > 0:
-        yield Diagnostic("S33", f"`@default` is given twice for `{name}`", source, item.span, "keep one of them")
+        yield Finding("S33", f"`@default` is given twice for `{name}`", item.span, "keep one of them")
     elif not item.arguments:
         hint = "write `@default(0)`, `@default(now())` or `@default(uuid())`"
-        yield Diagnostic("S33", f"`@default` of `{name}` needs a value", source, item.span, hint)
+        yield Finding("S33", f"`@default` of `{name}` needs a value", item.span, hint)
     elif item.keywords:
         message = "`@default` takes no keyword arguments"
-        yield Diagnostic("S33", message, source, item.keywords[0].span, "keep the value alone")
+        yield Finding("S33", message, item.keywords[0].span, "keep the value alone")
     elif property_.annotated("embed"):
         message = f"`{name}` is embedded from a text, so it has no default"
-        yield Diagnostic("S33", message, source, item.span, "remove one of the two annotations")
+        yield Finding("S33", message, item.span, "remove one of the two annotations")
     else:
         try:
             read_default(item.arguments[0], property_.type.type)
         except DefaultFault as fault:
-            yield Diagnostic("S33", f"default of `{name}`: {fault.reason}", source, item.arguments[0].span, fault.hint)
+            yield Finding("S33", f"default of `{name}`: {fault.reason}", item.arguments[0].span, fault.hint)
 
 
 # The ends of an edge, which its constraints may name like properties.
@@ -353,28 +336,28 @@ ENDS: Final = ("src", "dst")
 _ID_HINT: Final = "`id` is always unique and indexed; it needs no constraint"
 
 
-def check_constraints(draft: Draft) -> Iterator[Diagnostic]:
+def check_constraints(draft: Draft) -> Iterator[Finding]:
     """Yield S19 to S24, for every owner."""
     for owner in draft.owners:
         if owner.declaration.kind != "interface":
-            yield from _check_keys(owner, draft.source)
+            yield from _check_keys(owner)
         for item in owner.declaration.constraints:
             if owner.declaration.kind == "edge" and item.word in ("range", "check"):
-                yield Diagnostic("S23", f"`@{item.word}` works on nodes only", draft.source, item.span)
+                yield Finding("S23", f"`@{item.word}` works on nodes only", item.span)
                 continue
             for argument in item.arguments or ():
+                if owner.declaration.kind == "edge" and argument.text in ENDS:
+                    continue
                 if argument.kind == "name":
-                    yield from _check_argument(owner, item, argument, draft.source)
+                    yield from _check_argument(owner, item, argument)
                 elif argument.kind == "end" and item.word in ("key", "unique", "index"):
-                    yield from _check_end(owner, item, argument, draft.source)
+                    yield from _check_end(owner, item, argument)
 
 
-def _check_end(owner: Owner, item: Item, argument: Argument, source: Source) -> Iterator[Diagnostic]:
+def _check_end(owner: Owner, item: Item, argument: Argument) -> Iterator[Finding]:
     name = argument.text
-    if owner.declaration.kind == "edge" and name in ENDS:
-        return
     message = f"`@{item.word}` names `@{name}`, which `{owner.declaration.name.text}` does not have"
-    yield Diagnostic("S19", message, source, argument.span, _unknown_end_hint(owner, name))
+    yield Finding("S19", message, argument.span, _unknown_end_hint(owner, name))
 
 
 def _unknown_end_hint(owner: Owner, name: str) -> str | None:
@@ -387,25 +370,23 @@ def _unknown_end_hint(owner: Owner, name: str) -> str | None:
     return "the ends of an edge are `@src` and `@dst`"
 
 
-def _check_argument(owner: Owner, item: Item, argument: Argument, source: Source) -> Iterator[Diagnostic]:
+def _check_argument(owner: Owner, item: Item, argument: Argument) -> Iterator[Finding]:
     name = argument.text
-    if owner.declaration.kind == "edge" and name in ENDS:
-        return
     member = owner.members.get(name)
     if member is None:
         if owner.is_complete:
             message = f"`@{item.word}` names `{name}`, which `{owner.declaration.name.text}` does not have"
-            yield Diagnostic("S19", message, source, argument.span, _unknown_hint(owner, name))
+            yield Finding("S19", message, argument.span, _unknown_hint(owner, name))
         return
     type_ = member.property.type.type
     if item.word in ("unique", "index") and type_.scalar is Scalar.BLOB:
-        yield Diagnostic("S22", f"`@{item.word}` cannot compare the Blob `{name}`", source, argument.span)
+        yield Finding("S22", f"`@{item.word}` cannot compare the Blob `{name}`", argument.span)
     elif item.word == "range" and type_.scalar not in NUMBERS:
-        yield Diagnostic("S24", f"`@range` bounds numbers, but `{name}` is `{type_}`", source, argument.span)
+        yield Finding("S24", f"`@range` bounds numbers, but `{name}` is `{type_}`", argument.span)
     elif item.word == "check" and type_.scalar is not Scalar.STRING:
-        yield Diagnostic("S24", f"`@check` matches `String`, but `{name}` is `{type_}`", source, argument.span)
+        yield Finding("S24", f"`@check` matches `String`, but `{name}` is `{type_}`", argument.span)
     elif item.word == "key" and not _is_key_type(type_):
-        yield _bad_key(name, type_, argument.span, source)
+        yield _bad_key(name, type_, argument.span)
 
 
 def _unknown_hint(owner: Owner, name: str) -> str | None:
@@ -416,33 +397,29 @@ def _unknown_hint(owner: Owner, name: str) -> str | None:
     return did_you_mean(name, owner.members)
 
 
-def _check_keys(owner: Owner, source: Source) -> Iterator[Diagnostic]:
+def _check_keys(owner: Owner) -> Iterator[Finding]:
     keys: list[Span] = []
-    for member in sorted(owner.members.values(), key=_injected_first):
+    for member in sorted(owner.members.values(), key=lambda member: member.via is None):
         for item in member.property.annotated("key")[:1]:
             keys.append(item.span if member.via is None else member.via.span)
             type_ = member.property.type.type
             # Lists, vectors and Blobs with a property-form key are S15's.
             if type_.nullable and _is_key_type(PropertyType(type_.scalar, type_.is_list)):
-                yield _bad_key(member.property.name.text, type_, item.span, source)
+                yield _bad_key(member.property.name.text, type_, item.span)
     keys += [item.span for item in owner.declaration.constraints if item.word == "key"]
     for span in keys[1:]:
         message = f"{owner.declaration.kind} type `{owner.declaration.name.text}` has more than one key"
         hint = "for a key of several properties write one `@key(a, b)` in the body"
-        yield Diagnostic("S20", message, source, span, hint)
-
-
-def _injected_first(member: Member) -> bool:
-    return member.via is None
+        yield Finding("S20", message, span, hint)
 
 
 def _is_key_type(type_: PropertyType) -> bool:
     return not (type_.nullable or type_.is_list or type_.scalar in (Scalar.VECTOR, Scalar.BLOB))
 
 
-def _bad_key(name: str, type_: PropertyType, span: Span, source: Source) -> Diagnostic:
+def _bad_key(name: str, type_: PropertyType, span: Span) -> Finding:
     hint = "remove the `?`: a key has no null" if type_.nullable else "a key member holds a single scalar value"
-    return Diagnostic("S21", f"key member `{name}` cannot be `{type_}`", source, span, hint)
+    return Finding("S21", f"key member `{name}` cannot be `{type_}`", span, hint)
 
 
 _RULES: Final = tuple(rule.value for rule in MergeRule)
@@ -451,44 +428,39 @@ _ORDERED: Final = NUMBERS | {Scalar.STRING, Scalar.DATE, Scalar.DATETIME}
 _OF_TYPES: Final = (MergeRule.OURS, MergeRule.THEIRS, MergeRule.FAIL)
 
 
-def check_merge_rules(draft: Draft) -> Iterator[Diagnostic]:
+def check_merge_rules(draft: Draft) -> Iterator[Finding]:
     """Yield S30 and S31; an inherited property is checked where it is written."""
     for owner in draft.owners:
         for item in owner.declaration.annotated("merge"):
             if item.value in _RULES and item.value not in _OF_TYPES:
                 message = f"`@merge({item.value})` settles values, not whole entities"
-                yield Diagnostic("S31", message, draft.source, item.span, "on a type: `ours`, `theirs` or `fail`")
-        yield from _check_form(owner.declaration.annotated("merge"), draft.source)
+                yield Finding("S31", message, item.span, "on a type: `ours`, `theirs` or `fail`")
+        yield from _check_form(owner.declaration.annotated("merge"))
         for property_ in owner.declaration.properties:
             type_, items = property_.type.type, property_.annotated("merge")
             for item in items:
                 if item.value in _RULES and not _fits(MergeRule(item.value), type_):
                     message = f"`@merge({item.value})` cannot settle `{property_.name.text}` of type `{type_}`"
-                    yield Diagnostic("S31", message, draft.source, item.span, _advice(MergeRule(item.value)))
-            yield from _check_form(items, draft.source)
+                    takes = "a list" if item.value == MergeRule.UNION else "a number, a String, a Date or a DateTime"
+                    yield Finding("S31", message, item.span, f"`{item.value}` takes {takes}")
+            yield from _check_form(items)
 
 
-def _check_form(items: tuple[Item, ...], source: Source) -> Iterator[Diagnostic]:
+def _check_form(items: tuple[Item, ...]) -> Iterator[Finding]:
     for index, item in enumerate(items):
         word = item.value or ""
         if index > 0:
-            yield Diagnostic("S30", "`@merge` is given twice", source, item.span, "keep one of them")
+            yield Finding("S30", "`@merge` is given twice", item.span, "keep one of them")
         elif word not in _RULES:
             problem = f"does not know the rule `{word}`" if word else "needs a rule"
             hint = did_you_mean(word, _RULES) or f"the rules are {', '.join(_RULES)}"
-            yield Diagnostic("S30", f"`@merge` {problem}", source, item.span, hint)
+            yield Finding("S30", f"`@merge` {problem}", item.span, hint)
         elif item.keywords:
             message = "`@merge` takes no keyword arguments"
-            yield Diagnostic("S30", message, source, item.keywords[0].span, "keep the rule alone")
+            yield Finding("S30", message, item.keywords[0].span, "keep the rule alone")
 
 
 def _fits(rule: MergeRule, type_: PropertyType) -> bool:
     if rule in (MergeRule.MAX, MergeRule.MIN):
         return type_.scalar in _ORDERED and not type_.is_list and type_.enum_values is None
     return rule is not MergeRule.UNION or type_.is_list
-
-
-def _advice(rule: MergeRule) -> str:
-    if rule is MergeRule.UNION:
-        return "`union` takes a list"
-    return f"`{rule}` takes a number, a String, a Date or a DateTime"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.diagnostic import Diagnostic, Source, did_you_mean
+from omnigraph.lang.diagnostic import Finding, did_you_mean
 from omnigraph.lang.schema.ast import (
     COUNT_MAX,
     Declaration,
@@ -29,58 +29,56 @@ RESERVED_NAMES: Final = frozenset(
 )
 
 
-def check_values(draft: Draft) -> Iterator[Diagnostic]:
+def check_values(draft: Draft) -> Iterator[Finding]:
     """Yield S2 to S7."""
     for owner in draft.owners:
         declaration = owner.declaration
         for property_ in declaration.properties:
-            yield from _check_property(property_, draft.source)
+            yield from _check_property(property_)
         if declaration.cardinality is not None:
-            yield from _check_cardinality(declaration.cardinality, draft.source)
+            yield from _check_cardinality(declaration.cardinality)
         for item in declaration.constraints:
-            yield from _check_arguments(item, draft.source)
+            yield from _check_arguments(item)
 
 
-def _check_property(property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
+def _check_property(property_: PropertyDeclaration) -> Iterator[Finding]:
     name, type_ = property_.name, property_.type
     if name.text in RESERVED_NAMES:
         hint = "the storage format uses this name for a column of its own; choose another"
-        yield Diagnostic("S2", f"property name `{name.text}` is reserved", source, name.span, hint)
+        yield Finding("S2", f"property name `{name.text}` is reserved", name.span, hint)
     if type_.dimension is not None and not 1 <= (type_.type.dimension or 0) <= VECTOR_DIMENSION_MAX:
         message = f"vector dimension `{type_.dimension.text[:20]}` is not between 1 and {VECTOR_DIMENSION_MAX}"
-        yield Diagnostic("S3", message, source, type_.dimension.span)
+        yield Finding("S3", message, type_.dimension.span)
     if type_.type.is_list and type_.type.scalar is Scalar.BLOB:
         hint = "give each blob a node of its own and an edge to it"
-        yield Diagnostic("S4", "a list cannot hold `Blob`", source, type_.span, hint)
+        yield Finding("S4", "a list cannot hold `Blob`", type_.span, hint)
     values: set[str] = set()
     for value in type_.values:
         if value.text in values:
-            yield Diagnostic(
-                "S5", f"enum value `{value.text}` is listed twice", source, value.span, "remove one of them"
-            )
+            yield Finding("S5", f"enum value `{value.text}` is listed twice", value.span, "remove one of them")
         values.add(value.text)
 
 
-def _check_cardinality(item: Item, source: Source) -> Iterator[Diagnostic]:
+def _check_cardinality(item: Item) -> Iterator[Finding]:
     assert item.arguments is not None
     bounds = item.arguments[0]
     low = parse_count(bounds.low or "0")
     high = parse_count(bounds.high) if bounds.high is not None else COUNT_MAX
     if low is None or high is None:
-        yield Diagnostic("S6", f"a cardinality bound is at most {COUNT_MAX}", source, bounds.span)
+        yield Finding("S6", f"a cardinality bound is at most {COUNT_MAX}", bounds.span)
     elif low > high:
         message = f"the minimum {low} is greater than the maximum {high}"
-        yield Diagnostic("S6", message, source, bounds.span, f"did you mean `@card({high}..{low})`?")
+        yield Finding("S6", message, bounds.span, f"did you mean `@card({high}..{low})`?")
 
 
-def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:
+def _check_arguments(item: Item) -> Iterator[Finding]:
     assert item.arguments is not None
     if item.word in ("key", "unique", "index"):
         for argument in item.arguments:
             if argument.kind not in ("name", "end"):
                 message = f"`@{item.word}(…)` takes bare property names"
                 hint = f"write `{argument.text}` without quotes" if argument.kind == "string" else None
-                yield Diagnostic("S7", message, source, argument.span, hint)
+                yield Finding("S7", message, argument.span, hint)
         return
     form = "`@range(property, low..high)`" if item.word == "range" else '`@check(property, "pattern")`'
     expected = "range" if item.word == "range" else "string"
@@ -88,14 +86,14 @@ def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:
     if kinds != ["name", expected]:
         wrong = next((a for a, kind in zip(item.arguments, ("name", expected), strict=False) if a.kind != kind), None)
         span = wrong.span if wrong is not None else item.span
-        yield Diagnostic("S7", f"`@{item.word}` takes a property name and a {expected}", source, span, f"write {form}")
+        yield Finding("S7", f"`@{item.word}` takes a property name and a {expected}", span, f"write {form}")
         return
     bounds = item.arguments[1]
     if any(text is not None and parse_bound(text) is None for text in (bounds.low, bounds.high)):
-        yield Diagnostic("S7", "a bound of `@range` is too large for a 64-bit float", source, bounds.span)
+        yield Finding("S7", "a bound of `@range` is too large for a 64-bit float", bounds.span)
 
 
-def check_names(draft: Draft) -> Iterator[Diagnostic]:
+def check_names(draft: Draft) -> Iterator[Finding]:
     """Yield S25 to S28."""
     first_offsets: dict[tuple[str, str], int] = {}
     edge_words: dict[str, str] = {}
@@ -103,56 +101,48 @@ def check_names(draft: Draft) -> Iterator[Diagnostic]:
         declaration = owner.declaration
         name, kind = declaration.name.text, declaration.kind
         if (kind, name) in first_offsets:
-            message = f"{_shown(kind)} `{name}` is declared twice"
-            yield Diagnostic(
-                "S25", message, draft.source, declaration.name.span, _first(draft, first_offsets[kind, name])
-            )
+            noun = kind if kind == "interface" else f"{kind} type"
+            line = draft.source.position(first_offsets[kind, name]).line
+            hint = f"the first one is at line {line}; rename or remove one of them"
+            yield Finding("S25", f"{noun} `{name}` is declared twice", declaration.name.span, hint)
         elif kind == "edge" and name.lower() in edge_words:
             message = f"edge type `{name}` differs from `{edge_words[name.lower()]}` in case only"
             hint = "traversals ignore the case of edge names, so they must differ in more than case"
-            yield Diagnostic("S27", message, draft.source, declaration.name.span, hint)
+            yield Finding("S27", message, declaration.name.span, hint)
         first_offsets.setdefault((kind, name), declaration.name.span.start)
         if kind == "edge":
             edge_words.setdefault(name.lower(), name)
             yield from _check_endpoints(draft, declaration)
-        yield from _check_properties(declaration, draft.source)
+        yield from _check_properties(declaration)
 
 
-def _shown(kind: str) -> str:
-    return kind if kind == "interface" else f"{kind} type"
-
-
-def _first(draft: Draft, offset: int) -> str:
-    return f"the first one is at line {draft.source.position(offset).line}; rename or remove one of them"
-
-
-def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Diagnostic]:
+def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Finding]:
     for word in (declaration.source, declaration.target):
         if word is not None and word.text not in draft.nodes:
             message = f"endpoint `{word.text}` of edge `{declaration.name.text}` is not a node type"
             hint = did_you_mean(word.text, draft.nodes)
             if word.text in draft.interfaces:
                 hint = "an interface cannot be an endpoint; declare one edge type for each node type"
-            yield Diagnostic("S26", message, draft.source, word.span, hint)
+            yield Finding("S26", message, word.span, hint)
 
 
-def _check_properties(declaration: Declaration, source: Source) -> Iterator[Diagnostic]:
+def _check_properties(declaration: Declaration) -> Iterator[Finding]:
     names: set[str] = set()
     for property_ in declaration.properties:
         name, span = property_.name.text, property_.name.span
         if name in names:
             message = f"property `{name}` of `{declaration.name.text}` is declared twice"
-            yield Diagnostic("S25", message, source, span, "rename or remove one of them")
+            yield Finding("S25", message, span, "rename or remove one of them")
         elif name == "id":
             hint = "every node and edge has an `id` already; mark your own identifier with `@key`"
-            yield Diagnostic("S28", "a property cannot be called `id`", source, span, hint)
+            yield Finding("S28", "a property cannot be called `id`", span, hint)
         elif declaration.kind == "edge" and name in ("src", "dst"):
             hint = "every edge has `src` and `dst` already: they are its endpoints"
-            yield Diagnostic("S28", f"an edge property cannot be called `{name}`", source, span, hint)
+            yield Finding("S28", f"an edge property cannot be called `{name}`", span, hint)
         names.add(name)
 
 
-def check_interfaces(draft: Draft) -> Iterator[Diagnostic]:
+def check_interfaces(draft: Draft) -> Iterator[Finding]:
     """Yield S8, S9 and S10, at the node that implements the interfaces."""
     for owner in draft.owners:
         for word in owner.declaration.implements:
@@ -161,15 +151,13 @@ def check_interfaces(draft: Draft) -> Iterator[Diagnostic]:
                 hint = did_you_mean(word.text, draft.interfaces)
                 if word.text in draft.nodes:
                     hint = f"`{word.text}` is a node type; only an interface can be implemented"
-                yield Diagnostic("S8", f"unknown interface `{word.text}`", draft.source, word.span, hint)
+                yield Finding("S8", f"unknown interface `{word.text}`", word.span, hint)
                 continue
             for name, contributed in interface.members.items():
-                yield from _compare(draft, owner, word, owner.members[name], contributed.property)
+                yield from _compare(owner, word, owner.members[name], contributed.property)
 
 
-def _compare(
-    draft: Draft, owner: Owner, word: Word, member: Member, contributed: PropertyDeclaration
-) -> Iterator[Diagnostic]:
+def _compare(owner: Owner, word: Word, member: Member, contributed: PropertyDeclaration) -> Iterator[Finding]:
     if member.property is contributed:
         return
     name = contributed.name.text
@@ -178,16 +166,16 @@ def _compare(
         if member.via is None:
             message = f"`{owner.declaration.name.text}.{name}` is `{ours}`, but interface `{word.text}` says `{theirs}`"
             hint = f"declare it as `{theirs}`, or leave it to the interface"
-            yield Diagnostic("S9", message, draft.source, member.property.type.span, hint)
+            yield Finding("S9", message, member.property.type.span, hint)
         else:
             message = (
                 f"interfaces `{member.via.text}` and `{word.text}` give `{name}` the types `{ours}` and `{theirs}`"
             )
-            yield Diagnostic("S9", message, draft.source, word.span, "rename the property in one of the interfaces")
+            yield Finding("S9", message, word.span, "rename the property in one of the interfaces")
     elif member.via is not None and _meaning(member.property) != _meaning(contributed):
         message = f"interfaces `{member.via.text}` and `{word.text}` annotate `{name}` differently"
         hint = f"declare `{name}` in `{owner.declaration.name.text}` itself to settle it"
-        yield Diagnostic("S10", message, draft.source, word.span, hint)
+        yield Finding("S10", message, word.span, hint)
 
 
 def _meaning(property_: PropertyDeclaration) -> frozenset[object]:
