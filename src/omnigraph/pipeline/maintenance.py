@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice, map_tasks
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.source_files import schema_source
 from omnigraph.store.read.dataset import DatasetRef
@@ -244,10 +244,10 @@ def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[Typ
             failed[index] = error
     columns = sum(count * (3 if isinstance(types[index], EdgeType) else 1) for index, count in rows.items())
     buckets = max(1, math.ceil(columns / MAINTAIN_TASK_ROWS))
-    read = _key_reader(graph_access(view.kernel.store.root.uri, new_ulid()), tasks, buckets)
+    access = graph_access(view.kernel.store.root.uri, new_ulid())
 
     def job() -> list[Any]:
-        keys = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _KEYS)
+        keys = map_tasks(spark, partial(read_keys, access, buckets), tasks, _KEYS)
         return list(keys.groupBy("bucket", "owner").applyInArrow(check_bucket, _COUNTS).collect())
 
     counted = run_job(spark, "verifying", job) if tasks else []
@@ -267,22 +267,7 @@ def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTa
     return [_VerifyTask(type_, index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 
-def _key_reader(
-    access: GraphAccess, tasks: Sequence[_VerifyTask], buckets: int
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    packed = [pickle.dumps(task) for task in tasks]
-    seed = access.operation_id
-
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
-        # Spark discards a worker that has not consumed its input, and with it all its imports.
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_keys(access, pickle.loads(packed[number]), buckets, seed)
-
-    return read
-
-
-def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -> Iterator[pa.RecordBatch]:
+def read_keys(access: GraphAccess, buckets: int, task: _VerifyTask) -> Iterator[pa.RecordBatch]:
     """Yield the ids and endpoints of some fragments with their buckets."""
     try:
         dataset = access.open(task.ref)
@@ -292,7 +277,7 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
             yield _key_batch(bucket, task.type_index, task.type_index, _WRONG_ID, wrong_ids)
             for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
-                bucket = bucket_of(texts, seed, buckets).astype(np.int32)
+                bucket = bucket_of(texts, access.operation_id, buckets).astype(np.int32)
                 yield _key_batch(bucket, owner, task.type_index, column, texts)
     except OmniGraphError as error:
         # Not raised, so that the other types are still verified.

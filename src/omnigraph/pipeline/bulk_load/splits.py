@@ -150,7 +150,7 @@ _FORMATS: Final = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _DEFAULT_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
@@ -304,14 +304,14 @@ def _all_files(sources: Sequence[Path]) -> Iterator[File]:
 
 def detect_format(file: File) -> tuple[str, str | None]:
     stem, ending = os.path.splitext(file.name.lower())
-    compression = _COMPRESSIONS.get(ending)
+    compression = COMPRESSIONS.get(ending)
     if compression:
         ending = os.path.splitext(stem)[1]
     format_ = _FORMATS.get(ending)
     if format_ is None or (compression and format_ == "parquet"):
         raise UsageError(
             f"`{file.name}` has an unsupported format; expected one of {', '.join(_FORMATS)}, text formats also"
-            f" compressed as {', '.join(_COMPRESSIONS)}. A declared pipeline reads any format of Spark",
+            f" compressed as {', '.join(COMPRESSIONS)}. A declared pipeline reads any format of Spark",
             path=file.name,
         )
     return format_, compression
@@ -324,7 +324,7 @@ def delimiter_of(path: str) -> str:
     ('\\t', ',')
     """
     stem, ending = os.path.splitext(path.lower())
-    return "\t" if (os.path.splitext(stem)[1] if ending in _COMPRESSIONS else ending) == ".tsv" else ","
+    return "\t" if (os.path.splitext(stem)[1] if ending in COMPRESSIONS else ending) == ".tsv" else ","
 
 
 def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:

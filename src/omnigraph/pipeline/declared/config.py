@@ -16,6 +16,7 @@ import orjson
 import yaml
 
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.lang.catalog import Kind, TypeKey
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.declared.document import (
@@ -74,6 +75,14 @@ class TypeMapping:
     order_by: str | None = None
     is_snapshot: bool = False
     is_patch: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        return "node" if self.source is None else "edge"
+
+    @property
+    def table_key(self) -> TypeKey:
+        return TypeKey.of(self.kind, self.type_name)
 
     @property
     def is_deleting(self) -> bool:
@@ -143,9 +152,14 @@ class PipelineDeclaration:
         return self.publication.merge_into or self.publication.branch
 
     @property
+    def mappings(self) -> tuple[TypeMapping, ...]:
+        """The types that it loads, nodes first."""
+        return (*self.nodes.values(), *self.edges.values())
+
+    @property
     def mode(self) -> Mode:
         """The mode of all types; they are the same, because a run is one commit."""
-        return next(item.mode for item in (*self.nodes.values(), *self.edges.values()))
+        return self.mappings[0].mode
 
 
 def read_pipelines(path: str | Path) -> dict[str, PipelineDeclaration]:

@@ -176,7 +176,7 @@ def run(
     options = RunOptions(is_dry, full_refresh, window, backfill_source, sample, scheduled_for)
     check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
-    views = {item.type_name: item.from_view for item in (*pipeline.nodes.values(), *pipeline.edges.values())}
+    views = {item.type_name: item.from_view for item in pipeline.mappings}
     with reporting_to(progress), redact_errors(pipeline), describing_jobs(pipeline.name, views):
         return _Run(graph, pipeline, options, folder).execute_with_lineage(spark, queries)
 
@@ -430,8 +430,8 @@ class _Run:
         return publisher.publish(loaded.commit_id)
 
     def _warn_of_empty_types(self, loaded: LoadReport) -> None:
-        for item in (*self.pipeline.nodes.values(), *self.pipeline.edges.values()):
-            counts = loaded.edges if item.source is not None else loaded.nodes
+        for item in self.pipeline.mappings:
+            counts = loaded.edges if item.kind == "edge" else loaded.nodes
             if (item.is_snapshot or item.mode == "overwrite") and not counts.get(item.type_name):
                 message = (
                     f"`{item.from_view}` has no rows, so no `{item.type_name}` is left; `min_rows` would stop this"

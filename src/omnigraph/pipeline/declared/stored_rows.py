@@ -39,19 +39,22 @@ def complete_rows(
     The branch of the load is read, and the merge that publishes it works by property, so that what others change
     meanwhile in these properties stays.
     """
-    catalog, target = graph.schema.catalog, pipeline.publication
-    completed = dict(rows)
-    for mapping in (*pipeline.nodes.values(), *pipeline.edges.values()):
+    catalog, completed = graph.schema.catalog, dict(rows)
+    for mapping in pipeline.mappings:
         if not mapping.is_patch or mapping.type_name not in rows:
             continue
-        types: Mapping[str, NodeType | EdgeType] = catalog.edges if mapping.source is not None else catalog.nodes
-        branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)
-        columns, type_ = rows[mapping.type_name], types[mapping.type_name]
-        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": branch}
+        columns, type_ = rows[mapping.type_name], catalog.type_of(mapping.table_key)
+        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": _branch_to_read(graph, pipeline)}
         completed[mapping.type_name] = replace(
             columns, data=_complete_patch(columns.data, catalog, type_, spark, options)
         )
     return completed
+
+
+def _branch_to_read(graph: Graph, pipeline: PipelineDeclaration) -> str:
+    """Return the branch of the load, or the one that it will be made from."""
+    target = pipeline.publication
+    return target.branch if target.branch in graph.branches.list() else str(target.merge_into)
 
 
 def _complete_patch(
@@ -143,7 +146,7 @@ def delete_rows(
 
 def _find_ids(graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletion: Deletion) -> Ids:
     """Return the ids to delete: those of the rows, or all that a snapshot does not have."""
-    type_, target = deletion.type, pipeline.publication
+    type_ = deletion.type
     stage = f"{pipeline.name}: finding deleted {type_.name}"
     rows = run_job(spark, stage, deletion.rows.toArrow)
     mapper = ColumnMapper(graph.schema.catalog, type_, Columns(None), Findings())
@@ -156,8 +159,7 @@ def _find_ids(graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletion:
         )
     if not deletion.is_snapshot:
         return ids
-    branch = target.branch if target.branch in graph.branches.list() else str(target.merge_into)
-    stored = read_ids(session_of(graph), type_.table_key, branch)
+    stored = read_ids(session_of(graph), type_.table_key, _branch_to_read(graph, pipeline))
     if max(len(ids), len(stored)) > PIPELINE_SNAPSHOT_KEYS_MAX:
         raise LimitExceeded(
             f"a snapshot of `{type_.name}` compares {max(len(ids), len(stored)):,} entities; the limit is"

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from omnigraph import settings
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
+from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import UsageError
 from omnigraph.lang import diagnostic
 from omnigraph.lang.catalog import Scalar, TypeKey
 from omnigraph.lang.format import format_source
-from omnigraph.limits import LOAD_LOCAL_BYTES_MAX, VECTOR_DIMENSION_MAX
+from omnigraph.limits import VECTOR_DIMENSION_MAX
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
     Split,
@@ -44,7 +43,7 @@ from omnigraph.pipeline.infer.relations import (
     name_type,
 )
 from omnigraph.pipeline.infer.scan import Scan
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 
 _ENUM_VALUE: Final = re.compile(r"[A-Za-z0-9_-]+")
 # A text is an enum if it has few values that come back often.
@@ -233,7 +232,8 @@ def infer_schema(
         splits: list[Split] = plan_ndjson(inputs.ndjson)
         for key, columns in written.items():
             splits += plan_columns(key, Columns(columns.data)) if key not in frames else []
-        scan = Scan(_choose_runner(choice, sum(split.size for split in splits), frames), splits, frames)
+        runner = choice.by_input(sum(split.size for split in splits), frames.values(), "use a file")
+        scan = Scan(runner, splits, frames)
         profiles = _check_names(scan.profile_tables(), inputs.tables)
         ends = {
             key: (c.source, c.target)
@@ -265,16 +265,6 @@ def _list_inputs(data: Source | Sequence[Source], nodes: Mapping[str, Any], edge
     if not ndjson and not tables:
         raise UsageError("there is nothing to infer a schema from; give files or frames")
     return _Input(tuple(ndjson), tables, frozenset(guessed) - {TypeKey.of("node", str(name)) for name in nodes})
-
-
-def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Any]) -> Runner:
-    for frame in frames.values():
-        if choice.engine == "local":
-            raise UsageError("a DataFrame needs Spark; omit `engine`, or use a file", engine=choice.engine)
-        return Executors(frame.sparkSession)
-    return choice.by_size(
-        size, LOAD_LOCAL_BYTES_MAX, Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
-    )
 
 
 def _check_names(
