@@ -31,7 +31,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar, Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.options import find_type, to_spark_column
+from omnigraph.pipeline.datasource.options import column_type, find_type, to_spark_column
 from omnigraph.pipeline.datasource.tables import Scan, is_blob, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
@@ -231,10 +231,7 @@ def _write_atomically(client: Any, path: str, write: Callable[[Any], Any]) -> No
 
 
 def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyType], Column]) -> pa.RecordBatch:
-    columns: dict[str, Column] = {}
-    for name in batch.schema.names:
-        property_ = type_.properties.get(name)
-        columns[name] = batch.column(name) if property_ is None else shape(batch.column(name), property_.type)
+    columns = {name: shape(batch.column(name), column_type(type_, name)) for name in batch.schema.names}
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -168,10 +168,7 @@ class TableProfile:
 
 def profile_column(column: Column, *, is_text: bool, is_json: bool) -> ColumnProfile:
     """Return the profile of a column: text that has to be read, JSON, or typed values."""
-    values = one_array(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    values = values.drop_null()
+    values = _plain_values(column)
     if not len(values):
         return ColumnProfile()
     if pa.types.is_string(values.type) and (is_text or is_json):
@@ -194,10 +191,15 @@ def profile_column(column: Column, *, is_text: bool, is_json: bool) -> ColumnPro
 
 def hash_values(column: Column) -> Hashes:
     """Return the hashes of the values of a column that are not null, as its profile has them."""
+    return hash_column(_texts(_plain_values(column)), SEED)
+
+
+def _plain_values(column: Column) -> Column:
+    """Return the values that are not null, without a dictionary."""
     values = one_array(column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    return hash_column(_texts(values.drop_null()), SEED)
+    return values.drop_null()
 
 
 def _texts(values: Column) -> Column:

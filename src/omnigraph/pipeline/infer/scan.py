@@ -23,7 +23,7 @@ from omnigraph.engine.tasks import Runner
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import NodeType, Property, PropertyType, TypeKey
 from omnigraph.lang.schema.arrow_schema import key_ids
-from omnigraph.pipeline.bulk_load.read_split import partition_values, read_csv, read_lines, read_parquet
+from omnigraph.pipeline.bulk_load.read_split import read_lines, read_tables
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.infer.profile import ColumnProfile, Sketch, TableProfile, hash_values, profile_column
 from omnigraph.pipeline.key_buckets.hashes import Hashes
@@ -55,12 +55,8 @@ def read_rows(split: Split) -> Iterator[Rows]:
         return
     assert split.table_key is not None
     findings = Findings()
-    for rows in read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
-        table = rows.table
-        partitions = partition_values(split, table.column_names)
-        for name, value in partitions.items():
-            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
-        yield Rows(split.table_key, table, table.column_names if split.format == "csv" else partitions.keys())
+    for rows, texts in read_tables(split, findings):
+        yield Rows(split.table_key, rows.table, texts)
     findings.raise_if_any()
 
 

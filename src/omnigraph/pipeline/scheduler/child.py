@@ -106,9 +106,8 @@ class Child:
         data = self._answer.read()
         self._close()
         try:
-            members = orjson.loads(data)
-            return Outcome(members["status"], members["message"], members["report"])
-        except (ValueError, KeyError, TypeError):
+            return Outcome(**orjson.loads(data))
+        except (ValueError, TypeError):
             reason = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             return Outcome(FAILED, f"the process of the run {reason} before it had a result; its output says why")
 
@@ -132,7 +131,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     outcome = _run(job)
-    os.write(answer, orjson.dumps({"status": outcome.status, "message": outcome.message, "report": outcome.report}))
+    os.write(answer, orjson.dumps(outcome))
     return 0
 
 

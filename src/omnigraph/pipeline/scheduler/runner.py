@@ -15,6 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import orjson
+
 from omnigraph import clock
 from omnigraph.display import count_of
 from omnigraph.engine.arguments import check_type
@@ -311,14 +313,8 @@ class Upcoming:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "pipeline": self.pipeline,
-            "schedule": self.schedule,
-            "due_now": [due.isoformat() for due in self.due_now],
-            "skipped": self.skipped,
-            "next_runs": [due.isoformat() for due in self.next_runs],
-            "last": None if self.last is None else self.last.to_json(),
-        }
+        members: dict[str, Any] = orjson.loads(orjson.dumps(self))
+        return members
 
 
 def list_upcoming(book: ScheduleBook, pipelines: Iterable[ScheduledPipeline], count: int) -> list[Upcoming]:
@@ -410,14 +406,11 @@ def run_schedule(
         raise UsageError(f"`parallel` is a number of runs, 1 or more; got {parallel}", parallel=parallel)
     folder = None if report is None else prepare_folder(report)
 
-    def start(item: ScheduledPipeline, due: datetime) -> RunningPipeline:
-        return Child(item, due, folder)
-
     with book.hold_lease(actor) as lease:
         runner = ScheduleRunner(
             book,
             read,
-            start,
+            lambda item, due: Child(item, due, folder),
             parallel=parallel,
             emit=on_event,
             is_lease_lost=lambda: lease.is_lost,
