@@ -170,7 +170,12 @@ def apply_schema(
 
 # A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.
 _KEYS: Final = "bucket int, owner int, asker int, column int, text string"
-_COUNTS: Final = "owner int, asker int, column int, rows long, wrong long, text string"
+_COUNTS: Final = "asker int, column int, rows long, wrong long, text string"
+_COUNT_TYPES: Final[Mapping[str, pa.DataType]] = {
+    **dict.fromkeys(("asker", "column"), pa.int32()),
+    **dict.fromkeys(("rows", "wrong"), pa.int64()),
+    "text": pa.string(),
+}
 _COLUMNS: Final = ("id", "src", "dst")
 _FAILED: Final = -1
 # The column of ids that do not follow from the key.
@@ -285,34 +290,27 @@ def read_keys(access: GraphAccess, buckets: int, task: _VerifyTask) -> Iterator[
 
 
 def _key_batch(bucket: Any, owner: int, asker: int, column: int, texts: Column) -> pa.RecordBatch:
-    fixed = {name: np.full(len(texts), value, np.int32) for name, value in (("owner", owner), ("asker", asker))}
-    members = {"bucket": bucket, **fixed, "column": np.full(len(texts), column, np.int32), "text": texts}
-    return pa.RecordBatch.from_pydict(members)
+    numbers = {"owner": owner, "asker": asker, "column": column}
+    columns = {name: np.full(len(texts), number, np.int32) for name, number in numbers.items()}
+    return pa.RecordBatch.from_pydict({"bucket": bucket, **columns, "text": texts})
 
 
 def check_bucket(keys: pa.Table) -> pa.Table:
     """Count duplicate ids in one bucket of a type, and endpoints that are not among its ids."""
     ids = keys.filter(pc.equal(keys["column"], 0))["text"]
-    counts: list[tuple[int, int, int, int, int, str | None]] = []
-    owner = keys["owner"][0].as_py()
+    counts: list[dict[str, object]] = []
     for group in keys.group_by(["asker", "column"]).aggregate([]).to_pylist():
         asker, column = group["asker"], group["column"]
         texts = keys.filter(pc.and_(pc.equal(keys["asker"], asker), pc.equal(keys["column"], column)))["text"]
         if column == _FAILED:
-            counts.append((owner, asker, column, 0, 0, texts[0].as_py()))
+            counts.append({**group, "rows": 0, "wrong": 0, "text": texts[0].as_py()})
+            continue
+        if column == _WRONG_ID:
+            wrong = len(texts)
         else:
-            wrong = _count_wrong(column, texts, ids)
-            counts.append((owner, asker, column, len(texts), wrong, None))
-    names = ("owner", "asker", "column", "rows", "wrong", "text")
-    types = (pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    values = zip(*counts, strict=True)
-    return pa.table({name: pa.array(column_, type_) for name, type_, column_ in zip(names, types, values, strict=True)})
-
-
-def _count_wrong(column: int, texts: Column, ids: Column) -> int:
-    if column == _WRONG_ID:
-        return len(texts)
-    return count_repeated(texts) if column == 0 else count_lost(texts, ids)
+            wrong = count_repeated(texts) if column == 0 else count_lost(texts, ids)
+        counts.append({**group, "rows": len(texts), "wrong": wrong})
+    return pa.Table.from_pylist(counts, schema=pa.schema(_COUNT_TYPES))
 
 
 def _summarize(

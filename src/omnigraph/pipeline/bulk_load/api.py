@@ -67,8 +67,6 @@ _STEP_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A range of bytes of a file."""
-
     file: str
     start: int
     stop: int
@@ -109,7 +107,6 @@ def _format_partitions(split: Split) -> str:
 
 
 def digest_block(block: ByteRange) -> str:
-    """Return the digest of a range of bytes."""
     digest = hashlib.sha256()
     with open_file(block.file) as file:
         for position in range(block.start, block.stop, _STEP_BYTES):

@@ -178,11 +178,9 @@ class HashBucket:
         return self.job.intent
 
     def incoming(self, key: TypeKey, name: str) -> Numbers:
-        """Return the sorted hashes of an incoming key."""
         return self._ordered("incoming", self.compared.incoming, key, name)
 
     def committed(self, key: TypeKey, name: str) -> Numbers:
-        """Return the sorted hashes of a committed key."""
         return self._ordered("committed", self.compared.committed, key, name)
 
     def released(self, key: TypeKey, name: str) -> Numbers:

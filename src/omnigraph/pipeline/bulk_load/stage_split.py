@@ -180,7 +180,6 @@ class KeptRows:
 
 
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
-    """Read, check and stage one split."""
     staged = StagedSplit()
     for kept in read_kept_rows(job, task, staged):
         part = staged.types.setdefault(kept.type.table_key, StagedType())

@@ -33,7 +33,6 @@ from omnigraph.pipeline.bulk_load.matching import (
 from omnigraph.pipeline.bulk_load.read_split import first_line
 from omnigraph.pipeline.bulk_load.stage_split import (
     FetchTask,
-    RejectedEntity,
     RowRequest,
     StagedSplit,
     StagedType,
@@ -104,7 +103,6 @@ class StagedInput:
     types: Mapping[TypeKey, StagedRows] = field(default_factory=dict)
 
     def stage(self) -> None:
-        """Stage all splits."""
         self.results = self._run("reading", self.tasks)
         self.number_rows()
 
@@ -155,16 +153,6 @@ class StagedInput:
             key: (pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts]))
             for key, parts in fetched.items()
         }
-
-    @property
-    def rejected(self) -> list[RejectedEntity]:
-        """All rejected entities, with global line numbers."""
-        lines = self.lines
-        return [
-            replace(entity, violation=lines.globalize(split, entity.violation))
-            for split, result in enumerate(self.results)
-            for entity in result.rejected
-        ]
 
 
 @dataclass(frozen=True, slots=True)

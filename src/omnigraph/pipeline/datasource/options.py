@@ -108,17 +108,14 @@ class SourceOptions:
 
     @property
     def message(self) -> str | None:
-        """The message of the commits of a write."""
         return self.values.get("message")
 
     def require(self, name: str, hint: str) -> str:
-        """Return a required option."""
         if not self.values.get(name):
             raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
         return self.values[name]
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Return an integer option."""
         try:
             return int(self.values.get(name, default))
         except ValueError:
@@ -130,7 +127,6 @@ class SourceOptions:
         return None if value is None else [item.strip() for item in value.split(",") if item.strip()]
 
     def open(self) -> Graph:
-        """Open the graph."""
         return open_graph(self.graph, actor=self.values.get("actor"))
 
 
@@ -226,7 +222,6 @@ def column_type(type_: Type, name: str) -> PropertyType:
 
 
 def spark_field(name: str, type_: object, *, nullable: bool, metadata: dict[str, object]) -> dict[str, object]:
-    """Return a field of a Spark schema in JSON."""
     return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
 
 

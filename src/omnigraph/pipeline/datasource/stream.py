@@ -280,7 +280,6 @@ def is_stream(options: Mapping[str, str]) -> bool:
 
 
 def schema_of(values: Mapping[str, str]) -> Any:
-    """Return the Spark schema of a stream."""
     options = parse_options(values, STREAM_OPTIONS)
     with options.open() as graph:
         return stream_schema(feed_type(options, session_of(graph).view(options.branch)))

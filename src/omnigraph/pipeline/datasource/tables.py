@@ -121,7 +121,6 @@ def _to_layout(
 
 
 def is_blob(type_: Type, name: str) -> bool:
-    """Return True if a column is a blob property."""
     return column_type(type_, name).scalar is Scalar.BLOB
 
 
@@ -165,7 +164,6 @@ def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
 
 
 def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
-    """Return the Spark schema of a batch read."""
     options = parse_options(values, READ_OPTIONS)
     with options.open() as graph:
         type_ = find_type(_open_view(graph, options, pin).catalog, options.type)

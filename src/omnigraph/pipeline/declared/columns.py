@@ -28,7 +28,6 @@ def column_of(name: str) -> Any:
 
 
 def type_of(frame: Any, column: str) -> str:
-    """Return the name of the Spark type of a column."""
     return str(frame.schema[column].dataType.typeName())
 
 
@@ -39,12 +38,10 @@ def find_family(frame: Any, column: str) -> str | None:
 
 
 def all_of(conditions: Iterable[Any]) -> Any:
-    """Return the condition that all of some conditions hold."""
     return reduce(and_, conditions)
 
 
 def all_present(columns: Iterable[Any]) -> Any:
-    """Return the condition that no column is null."""
     return all_of(column.isNotNull() for column in columns)
 
 

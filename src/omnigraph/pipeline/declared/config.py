@@ -204,7 +204,6 @@ def parse_pipelines(
 def read_declarations(
     document: PipelineDocument, node: yaml.Node, folder: Path | None = None
 ) -> dict[str, PipelineDeclaration]:
-    """Read the entries of `pipelines`."""
     declared = {}
     for name, entry in document.named(node).items():
         pipeline = _pipeline(document, name, entry, folder)

@@ -68,7 +68,6 @@ class PipelineDocument(Document):
         return None
 
     def scalars(self, node: yaml.Node | None) -> dict[str, str]:
-        """Return a mapping of scalars."""
         return {name: self.scalar(item) or "" for name, item in self.entries(node).items()}
 
     def settings(self, node: yaml.Node | None) -> dict[str, str]:

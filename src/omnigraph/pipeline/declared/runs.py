@@ -190,13 +190,11 @@ def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | Non
 
 
 def is_reachable(graph: Graph, commit_id: str | None, branch: str) -> bool:
-    """Return True if the history of a branch has a commit."""
     history = session_of(graph).kernel.history(branch)
     return any(commit.commit_id == commit_id for commit in history)
 
 
 def read_watermarks(commit: Commit) -> dict[str, str]:
-    """Return the watermarks by source that a load has reached."""
     return _read_json(commit, WATERMARKS)
 
 
@@ -319,7 +317,6 @@ class RunRecorder:
         self.report, self._seconds, self._inputs = self._empty, {}, {}
 
     def set(self, **members: Any) -> None:
-        """Replace members of the report."""
         self.report = replace(self.report, **members)
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:

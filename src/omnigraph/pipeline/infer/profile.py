@@ -40,7 +40,6 @@ class Sketch:
         return _cut(distinct, counts, _HASHES)
 
     def merge(self, other: Sketch) -> Sketch:
-        """Return the sketch of the values of both."""
         distinct, positions = np.unique(np.concatenate([self.hashes, other.hashes]), return_inverse=True)
         counts = np.zeros(len(distinct), np.int64)
         np.add.at(counts, positions, np.concatenate([self.counts, other.counts]))
@@ -122,7 +121,6 @@ class ColumnProfile:
     example: str = ""
 
     def merge(self, other: ColumnProfile) -> ColumnProfile:
-        """Return the profile of both parts."""
         if not self.values or not other.values:
             return self if self.values else other
         assert self.type is not None
@@ -155,7 +153,6 @@ class TableProfile:
     columns: dict[str, ColumnProfile] = field(default_factory=dict)
 
     def merge(self, other: TableProfile) -> TableProfile:
-        """Return the profile of both parts."""
         columns = {
             name: self.columns.get(name, ColumnProfile()).merge(other.columns.get(name, ColumnProfile()))
             for name in [*self.columns, *other.columns]

@@ -48,7 +48,6 @@ class Rows:
 
 
 def read_rows(split: Split) -> Iterator[Rows]:
-    """Yield the rows of a split."""
     if split.format == "ndjson":
         for buffer, _ in read_lines(split):
             yield from _sort_lines(buffer.removeprefix(_BOM) if split.is_first else buffer)
@@ -202,7 +201,6 @@ class Scan:
     frames: Mapping[TypeKey, Any]
 
     def profile_tables(self) -> dict[TypeKey, TableProfile]:
-        """Return the profile of every table."""
         return self._run("reading the input", profile_rows, TableProfile.merge)
 
     def sketch_ids(self, probes: Sequence[Probe]) -> dict[Probe, Sketch]:
@@ -255,7 +253,6 @@ def _merge_all(parts: Any, merge: Merge[T]) -> Results[T]:
 
 
 def profile_rows(rows: Rows) -> dict[TypeKey, TableProfile]:
-    """Return the profile of some rows."""
     columns: dict[str, ColumnProfile] = {}
     for name, column in zip(rows.table.column_names, rows.table.columns, strict=True):
         if name:

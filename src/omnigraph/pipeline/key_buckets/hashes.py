@@ -63,7 +63,6 @@ def bucket_of(column: Column, seed: str, buckets: int) -> Numbers:
 
 
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
-    """Return a hash per tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         total = mix_bits(total * _factors(seed)[1] + hash_column(column, seed))

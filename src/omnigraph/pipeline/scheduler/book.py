@@ -48,7 +48,6 @@ class BookEntry:
     finished_at: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as a JSON object."""
         members: dict[str, Any] = orjson.loads(orjson.dumps(self))
         return members
 

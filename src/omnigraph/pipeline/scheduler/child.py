@@ -98,7 +98,6 @@ class Child:
         self._process.stdin.flush()
 
     def poll(self) -> Outcome | None:
-        """Return how the run has ended; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -112,7 +111,6 @@ class Child:
             return Outcome(FAILED, f"the process of the run {reason} before it had a result; its output says why")
 
     def stop(self) -> None:
-        """End the run at once."""
         self._process.kill()
         self._process.wait()
         self._close()

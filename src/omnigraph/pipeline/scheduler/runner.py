@@ -312,7 +312,6 @@ class Upcoming:
     last: BookEntry | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
         members: dict[str, Any] = orjson.loads(orjson.dumps(self))
         return members
 

@@ -307,7 +307,10 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         context = spark.sparkContext
     except PySparkException:
         # Spark Connect has no local context to watch or cancel.
-        return _run_remote(stage, job)
+        try:
+            return job()
+        except PySparkException as error:
+            raise _job_failure(stage, error) from error
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
@@ -409,15 +412,6 @@ class _Outcome:
 
     value: Any = None
     error: Exception | None = None
-
-
-def _run_remote(stage: str, job: Callable[[], T]) -> T:
-    from pyspark.errors import PySparkException
-
-    try:
-        return job()
-    except PySparkException as error:
-        raise _job_failure(stage, error) from error
 
 
 def _job_failure(stage: str, error: Exception) -> PipelineError:
