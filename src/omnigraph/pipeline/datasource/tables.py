@@ -320,7 +320,10 @@ class WritePlan:
     job: Job
     intent: Intent
     table_key: TypeKey
-    mode: str
+
+    @property
+    def mode(self) -> str:
+        return self.job.options.mode
 
     def of_batch(self, batch: str | None) -> WritePlan:
         """Return the plan of one batch of a stream, with its own operation id and files."""
@@ -373,7 +376,7 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
             now,
             tuple(job.claims),
         )
-        return WritePlan(job, intent, key, mode)
+        return WritePlan(job, intent, key)
 
 
 def _write_mode(options: SourceOptions, overwrite: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,15 +54,11 @@ def judge_view(
         if expectation.outcome == "quarantine" and verdict.failed:
             holds = row_condition(frame, expectation)
             if quarantine is not None:
-                _write_quarantined(frame.filter(~holds), view, quarantine)
+                path = (quarantine / view).absolute().as_uri()
+                write = partial(frame.filter(~holds).write.mode("append").json, path)
+                run_job(frame.sparkSession, f"writing quarantined rows of {view}", write)
             frame = frame.filter(holds)
     return verdicts, frame
-
-
-def _write_quarantined(frame: Any, view: str, folder: Path) -> None:
-    path = (folder / view).absolute().as_uri()
-    stage = f"writing quarantined rows of {view}"
-    run_job(frame.sparkSession, stage, lambda: frame.write.mode("append").json(path))
 
 
 def row_condition(frame: Any, expectation: Expectation) -> Any:

@@ -40,12 +40,17 @@ from omnigraph.pipeline.declared.check import (
     require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration, redact_errors
-from omnigraph.pipeline.declared.load_branch import Publisher, delete_leftover_branch, remove_merged_branch
+from omnigraph.pipeline.declared.load_branch import (
+    Publisher,
+    complete_rows,
+    delete_leftover_branch,
+    delete_rows,
+    remove_merged_branch,
+)
 from omnigraph.pipeline.declared.observability import Lineage
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source
-from omnigraph.pipeline.declared.stored_rows import complete_rows, delete_rows
 from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import describing_jobs, run_job
 
@@ -231,8 +236,8 @@ class _Run:
 
     def _load_new_rows(self, spark: Any, publisher: Publisher, before: Commit | None) -> RunReport:
         known = None if self.options.is_full else before
-        watermarks = {} if known is None else record.read_watermarks(known)
-        compared = {} if known is None else record.read_compared(known)
+        watermarks = {} if known is None else record.read_json(known, record.WATERMARKS)
+        compared = {} if known is None else record.read_json(known, record.COMPARED)
         with self.recorder.stage("start"):
             spark = prepare_session(self.pipeline, spark)
         self._describe_session(spark)

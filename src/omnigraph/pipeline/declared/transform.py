@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.columns import (
@@ -51,7 +51,7 @@ class Deletion:
     With `is_snapshot`, these are the ones that stay, and all others are deleted.
     """
 
-    type: NodeType | EdgeType
+    type: Type
     rows: Any
     is_snapshot: bool
 
@@ -78,7 +78,7 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
     return deletions
 
 
-def _identity(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, Any]:
+def _identity(frame: Any, mapping: TypeMapping, type_: Type) -> dict[str, Any]:
     """Return the columns by which a row is known: the key, an id, or for edges without both the ends."""
     columns = _columns_by_property(frame, mapping, type_)
     ends = {"src": mapping.source, "dst": mapping.target} if isinstance(type_, EdgeType) else {}
@@ -99,7 +99,7 @@ def _entity_id(mapping: TypeMapping, columns: Mapping[str, str]) -> Any:
     return functions.coalesce(*ids)
 
 
-def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> Any:
+def _newest_rows(frame: Any, mapping: TypeMapping, type_: Type) -> Any:
     """Return the newest row of each entity by `order_by`, or all rows without it."""
     from pyspark.sql import functions
 
@@ -175,7 +175,7 @@ def _check_ends(frame: Any, mapping: TypeMapping, type_: EdgeType, catalog: Cata
 
 
 def _map(frame: Any, mapping: TypeMapping, catalog: Catalog) -> Columns:
-    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if mapping.kind == "node" else catalog.edges
+    types: Mapping[str, Type] = catalog.nodes if mapping.kind == "node" else catalog.edges
     type_ = types.get(mapping.type_name)
     if type_ is None:
         hint = did_you_mean(mapping.type_name, types) or f"the schema has {', '.join(sorted(types)) or 'none'}"
@@ -237,7 +237,7 @@ def _edge_id(source: Any, target: Any) -> Any:
     return functions.sha2(functions.to_json(ends, {"timeZone": "UTC"}), 256)
 
 
-def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, str]:
+def _columns_by_property(frame: Any, mapping: TypeMapping, type_: Type) -> dict[str, str]:
     """Return the column of each property: as declared, or else those of the same name."""
     ends = [end for end in (mapping.source, mapping.target) if end is not None]
     marks = [name for name in (mapping.delete_when, mapping.order_by) if name is not None]
@@ -262,7 +262,7 @@ def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | Edg
     return columns
 
 
-def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType, columns: Mapping[str, str]) -> None:
+def _check_properties(frame: Any, mapping: TypeMapping, type_: Type, columns: Mapping[str, str]) -> None:
     """Refuse a mapping that no row could satisfy: no column for a required property, or one of another type."""
     missing = [
         name

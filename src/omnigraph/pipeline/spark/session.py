@@ -314,7 +314,7 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
-    prefix = _prefix.get()
+    prefix, _ = _described.get()
     description = f"{prefix}: {stage}" if prefix else stage
 
     def run() -> None:
@@ -374,20 +374,19 @@ class JobInput:
                     self.bytes += data.inputBytes()
 
 
-_prefix: ContextVar[str | None] = ContextVar("prefix of job descriptions", default=None)
-_views: ContextVar[Mapping[str, str]] = ContextVar("views that types are read from", default=MappingProxyType({}))
+# The prefix of job descriptions, and the views that types are read from.
+_described: ContextVar[tuple[str, Mapping[str, str]]] = ContextVar("pipeline", default=("", MappingProxyType({})))
 _measured: ContextVar[JobInput | None] = ContextVar("input of the jobs of a stage", default=None)
 
 
 @contextmanager
 def describing_jobs(prefix: str, views: Mapping[str, str]) -> Iterator[None]:
     """Let the Spark UI show which pipeline a job belongs to, and which view becomes which type."""
-    tokens = _prefix.set(prefix), _views.set(views)
+    token = _described.set((prefix, views))
     try:
         yield
     finally:
-        _prefix.reset(tokens[0])
-        _views.reset(tokens[1])
+        _described.reset(token)
 
 
 @contextmanager
@@ -403,7 +402,7 @@ def measuring_jobs() -> Iterator[JobInput]:
 
 def reading_stage(type_name: str) -> str:
     """Return the name of the stage that reads the rows of a type: that of its view, if a pipeline has said it."""
-    view = _views.get().get(type_name)
+    view = _described.get()[1].get(type_name)
     return f"reading {type_name}" if view is None else f"{view} → {type_name}"
 
 
