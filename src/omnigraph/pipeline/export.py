@@ -206,28 +206,24 @@ def _empty_batch(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
 
 def _write_file(path: str, write: Callable[[Any], Any]) -> None:
     """Write a file atomically, so that retries of a task are safe."""
+    client = filesystem(path)
     with _write_errors(path):
-        _write_atomically(filesystem(path), path, write)
-
-
-def _write_atomically(client: Any, path: str, write: Callable[[Any], Any]) -> None:
-    bare = path.removeprefix("s3://")
-    if path.startswith("s3://"):
-        # An S3 object becomes visible when its upload completes.
-        with client.open_output_stream(bare) as sink:
-            write(sink)
-        return
-    folder, _, name = bare.rpartition("/")
-    client.create_dir(folder, recursive=True)
-    temporary = f"{folder}/.{name}.{new_ulid()}"
-    try:
-        with client.open_output_stream(temporary) as sink:
-            write(sink)
-        client.move(temporary, bare)
-    except BaseException:
-        if os.path.exists(temporary):
-            client.delete_file(temporary)
-        raise
+        if path.startswith("s3://"):
+            # An S3 object becomes visible when its upload completes.
+            with client.open_output_stream(path.removeprefix("s3://")) as sink:
+                write(sink)
+            return
+        folder, _, name = path.rpartition("/")
+        client.create_dir(folder, recursive=True)
+        temporary = f"{folder}/.{name}.{new_ulid()}"
+        try:
+            with client.open_output_stream(temporary) as sink:
+                write(sink)
+            client.move(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                client.delete_file(temporary)
+            raise
 
 
 def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyType], Column]) -> pa.RecordBatch:

@@ -230,8 +230,9 @@ def load(
             {name: write_arrow(source, f"{folder}/{kind}", str(name)) for name, source in (sources or {}).items()}
             for kind, sources in (("node", nodes), ("edge", edges))
         )
-        sources = (_list_sources(data), node_sources, edge_sources)
-        return _load(session, options, sources, choice, late_properties)
+        # Anything else is rejected with its type when its files are looked for.
+        files = list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
+        return _load(session, options, (files, node_sources, edge_sources), choice, late_properties)
 
 
 def _load(
@@ -313,11 +314,6 @@ def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
             raise
         return False
     return True
-
-
-def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
-    # Anything else is rejected with its type when its files are looked for.
-    return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
 
 
 def _plan_input(

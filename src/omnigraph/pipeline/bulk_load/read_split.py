@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -329,17 +330,14 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings, now_ms: int
             line_bytes_max=LOAD_LINE_BYTES_MAX,
             now_ms=now_ms,
         )
-        yield Chunk(loaded, range(first, line), _line_text_lookup(buffer, first))
+        yield Chunk(loaded, range(first, line), partial(_text_of_line, buffer, first))
 
 
-def _line_text_lookup(buffer: bytes, first: int) -> Callable[[int], str]:
-    def text(line: int) -> str:
-        # Called for rejected lines only, so a linear search is fine.
-        raw = buffer.split(b"\n", line - first + 1)[line - first]
-        # A character takes at most four bytes.
-        return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
-
-    return text
+def _text_of_line(buffer: bytes, first: int, line: int) -> str:
+    # Called for rejected lines only, so a linear search is fine.
+    raw = buffer.split(b"\n", line - first + 1)[line - first]
+    # A character takes at most four bytes.
+    return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
 
 def read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
@@ -411,7 +409,7 @@ def _read_columns(split: Split, catalog: Catalog, findings: Findings, now_ms: in
     for rows, texts in read_tables(split, findings):
         loaded = Loaded(type_)
         loaded.add(mapper.part(rows.table, rows.numbers, texts))
-        yield Chunk({type_.table_key: loaded}, rows.lines, _row_text_lookup(rows))
+        yield Chunk({type_.table_key: loaded}, rows.lines, partial(_text_of_row, rows))
 
 
 def read_tables(split: Split, findings: Findings) -> Iterator[tuple[Rows, Collection[str]]]:
@@ -438,15 +436,12 @@ def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | Non
     return parents | values
 
 
-def _row_text_lookup(rows: Rows) -> Callable[[int], str]:
-    def text(line: int) -> str:
-        if line in rows.malformed:
-            return rows.malformed[line][:LOAD_REJECTED_CHARACTERS]
-        row = int(np.searchsorted(rows.numbers, line))
-        record = orjson.dumps(rows.table.slice(row, 1).to_pylist()[0], default=str)
-        return record.decode()[:LOAD_REJECTED_CHARACTERS]
-
-    return text
+def _text_of_row(rows: Rows, line: int) -> str:
+    if line in rows.malformed:
+        return rows.malformed[line][:LOAD_REJECTED_CHARACTERS]
+    row = int(np.searchsorted(rows.numbers, line))
+    record = orjson.dumps(rows.table.slice(row, 1).to_pylist()[0], default=str)
+    return record.decode()[:LOAD_REJECTED_CHARACTERS]
 
 
 def read_parquet(split: Split) -> Iterator[Rows]:

@@ -72,15 +72,11 @@ def _sort_lines(buffer: bytes) -> Iterator[Rows]:
         )
         heads = pc.extract_regex(lines, _HEAD)
     names = pc.binary_join_element_wise(heads.field("kind"), heads.field("name"), b":").dictionary_encode()
-    keys = [_table_key(name.decode()) for name in names.dictionary.to_pylist()]
+    named = (name.decode().partition(":") for name in names.dictionary.to_pylist())
+    keys = [TypeKey.of("edge" if kind == "edge" else "node", name) for kind, _, name in named]
     for index in sorted(range(len(keys)), key=keys.__getitem__):
         chosen = lines.filter(pc.equal(names.indices, index))
         yield Rows(keys[index], _read_objects(keys[index], chosen), is_json=True)
-
-
-def _table_key(head: str) -> TypeKey:
-    kind, _, name = head.partition(":")
-    return TypeKey.of("edge" if kind == "edge" else "node", name)
 
 
 def _split_lines(buffer: bytes) -> Column:
@@ -161,13 +157,13 @@ def _read_mixed(lines: Column) -> pa.Table:
     ]
     names = dict.fromkeys(name for members in data for name in members)
     fields = {name: _array_or_struct([members.get(name) for members in data]) for name in names}
-    columns = {end: pa.array([_text_or_null(record.get(end)) for record in records], pa.string()) for end in ENDPOINTS}
+    ends = {end: [record.get(end) for record in records] for end in ENDPOINTS}
+    columns = {
+        end: pa.array([None if value is None else str(value) for value in values], pa.string())
+        for end, values in ends.items()
+    }
     struct = pa.StructArray.from_arrays(list(fields.values()), list(fields)) if fields else pa.nulls(len(records))
     return pa.table({**columns, "data": struct})
-
-
-def _text_or_null(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _array_or_struct(values: list[Any]) -> Column:

@@ -334,7 +334,8 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
         if thread.is_alive():
-            _silence(thread)
+            # Py4J logs a traceback in the abandoned thread when Spark stops before the answer of its job.
+            logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
         raise
     if outcome.error is not None:
         raise _job_failure(stage, outcome.error) from outcome.error
@@ -343,11 +344,6 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         measured.add_input(context, group)
     value: T = outcome.value
     return value
-
-
-def _silence(thread: threading.Thread) -> None:
-    """Drop what an abandoned thread logs: Py4J logs a traceback when Spark stops before the answer of its job."""
-    logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
 
 
 @dataclass(slots=True)
