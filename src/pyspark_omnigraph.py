@@ -5,60 +5,69 @@ Spark imports this module to look up any format, so it loads nothing of the pack
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
 
+def _show_errors(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Show errors as the user of Spark is to see them."""
+
+    @wraps(method)
+    def run(*arguments: Any) -> Any:
+        from omnigraph.pipeline.datasource.options import spark_errors
+
+        with spark_errors():
+            return method(*arguments)
+
+    return run
+
+
 class DefaultSource(DataSource):
     """Types of a graph as DataFrames, and its change feed as a stream; see `omnigraph.pipeline`."""
 
+    @_show_errors
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.tables import pin_snapshot
 
-        with spark_errors():
-            # A DataFrame is planned again whenever it is used, and must show one state of the graph each time.
-            self._pinned = pin_snapshot(options)
+        # A DataFrame is planned again whenever it is used, and must show one state of the graph each time.
+        self._pinned = pin_snapshot(options)
 
     @classmethod
     def name(cls) -> str:
         return "omnigraph"
 
+    @_show_errors
     def schema(self) -> Any:
         from omnigraph.pipeline.datasource import stream, tables
-        from omnigraph.pipeline.datasource.options import spark_errors
 
-        with spark_errors():
-            if stream.is_stream(self.options):
-                return stream.schema_of(self.options)
-            return tables.schema_of(self.options, self._pinned)
+        if stream.is_stream(self.options):
+            return stream.schema_of(self.options)
+        return tables.schema_of(self.options, self._pinned)
 
+    @_show_errors
     def reader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.tables import Reader
 
-        with spark_errors():
-            return Reader(self.options, self._pinned, schema)
+        return Reader(self.options, self._pinned, schema)
 
+    @_show_errors
     def streamReader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.stream import StreamReader
 
-        with spark_errors():
-            return StreamReader(self.options, schema)
+        return StreamReader(self.options, schema)
 
+    @_show_errors
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.tables import Writer
 
-        with spark_errors():
-            return Writer(self.options, overwrite)
+        return Writer(self.options, overwrite)
 
+    @_show_errors
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.options import spark_errors
         from omnigraph.pipeline.datasource.tables import StreamWriter
 
-        with spark_errors():
-            return StreamWriter(self.options, overwrite)
+        return StreamWriter(self.options, overwrite)

@@ -18,7 +18,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.pipeline import Columns, load
 from omnigraph.pipeline.spark import java
-from omnigraph.pipeline.spark.executors import Executors, _unpack_results, executor_function, run_task
+from omnigraph.pipeline.spark.executors import Executors, _unpack_results, run_indexed_tasks, run_task
 from omnigraph.pipeline.spark.session import session
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
 from tests.support.write_fixtures import rows
@@ -126,15 +126,16 @@ def test_on_executor_reads_its_input_to_the_end_and_sends_refusals_home() -> Non
 
     import pyarrow as pa
 
-    packed = [pickle.dumps(number) for number in (4, -4)]
+    packed = [pickle.dumps(task) for task in enumerate((4, -4))]
     batches = iter([pa.RecordBatch.from_pydict({"id": [0]}), pa.RecordBatch.from_pydict({"id": [1]})])
-    found = [pickle.loads(batch.column("r")[0].as_py()) for batch in executor_function(double, packed)(batches)]
+    answers = run_indexed_tasks(partial(run_task, double), packed, batches)
+    found = [pickle.loads(batch.column("r")[0].as_py()) for batch in answers]
     assert found[0] == (True, 8)
     assert found[1][0] is False
     assert isinstance(found[1][1], UsageError)
     assert next(batches, None) is None
     with pytest.raises(ZeroDivisionError):
-        run_task(fail, packed[0])
+        next(run_task(fail, (0, 4)))
 
 
 def test_executors_incomplete_results_are_refused() -> None:

@@ -19,7 +19,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice, map_tasks
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 
@@ -87,14 +87,7 @@ def diff(
         kernel.finish_links(view.snapshot)
     access = graph_access(graph.uri, new_ulid())
     tasks = [task for pair in selected(before, after, selection) for task in _plan_tasks(access, pair, selection)]
-    numbers = running.range(0, len(tasks), 1, max(1, len(tasks)))
-
-    def run(batches: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_diff_task(tasks[number])
-
-    return numbers.mapInArrow(run, _SCHEMA)
+    return map_tasks(running, read_diff_task, tasks, _SCHEMA)
 
 
 def _plan_tasks(access: GraphAccess, pair: Pair, selection: ChangeFilter) -> list[DiffTask]:

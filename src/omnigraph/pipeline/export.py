@@ -31,7 +31,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar, Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.options import find_type, to_spark_column
+from omnigraph.pipeline.datasource.options import column_type, find_type, to_spark_column
 from omnigraph.pipeline.datasource.tables import Scan, is_blob, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
@@ -206,35 +206,28 @@ def _empty_batch(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
 
 def _write_file(path: str, write: Callable[[Any], Any]) -> None:
     """Write a file atomically, so that retries of a task are safe."""
+    client = filesystem(path)
     with _write_errors(path):
-        _write_atomically(filesystem(path), path, write)
-
-
-def _write_atomically(client: Any, path: str, write: Callable[[Any], Any]) -> None:
-    bare = path.removeprefix("s3://")
-    if path.startswith("s3://"):
-        # An S3 object becomes visible when its upload completes.
-        with client.open_output_stream(bare) as sink:
-            write(sink)
-        return
-    folder, _, name = bare.rpartition("/")
-    client.create_dir(folder, recursive=True)
-    temporary = f"{folder}/.{name}.{new_ulid()}"
-    try:
-        with client.open_output_stream(temporary) as sink:
-            write(sink)
-        client.move(temporary, bare)
-    except BaseException:
-        if os.path.exists(temporary):
-            client.delete_file(temporary)
-        raise
+        if path.startswith("s3://"):
+            # An S3 object becomes visible when its upload completes.
+            with client.open_output_stream(path.removeprefix("s3://")) as sink:
+                write(sink)
+            return
+        folder, _, name = path.rpartition("/")
+        client.create_dir(folder, recursive=True)
+        temporary = f"{folder}/.{name}.{new_ulid()}"
+        try:
+            with client.open_output_stream(temporary) as sink:
+                write(sink)
+            client.move(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                client.delete_file(temporary)
+            raise
 
 
 def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyType], Column]) -> pa.RecordBatch:
-    columns: dict[str, Column] = {}
-    for name in batch.schema.names:
-        property_ = type_.properties.get(name)
-        columns[name] = batch.column(name) if property_ is None else shape(batch.column(name), property_.type)
+    columns = {name: shape(batch.column(name), column_type(type_, name)) for name in batch.schema.names}
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -14,7 +14,6 @@ _S3: Final = "s3://"
 
 
 def filesystem(name: str) -> Any:
-    """Return the filesystem of a file name."""
     if not name.startswith(_S3):
         return fs.LocalFileSystem()
     return _s3_filesystem(tuple(sorted(s3_options().items())))

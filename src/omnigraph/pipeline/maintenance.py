@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.key_buckets.hashes import bucket_of
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice, map_tasks
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.source_files import schema_source
 from omnigraph.store.read.dataset import DatasetRef
@@ -170,7 +170,12 @@ def apply_schema(
 
 # A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.
 _KEYS: Final = "bucket int, owner int, asker int, column int, text string"
-_COUNTS: Final = "owner int, asker int, column int, rows long, wrong long, text string"
+_COUNTS: Final = "asker int, column int, rows long, wrong long, text string"
+_COUNT_TYPES: Final[Mapping[str, pa.DataType]] = {
+    **dict.fromkeys(("asker", "column"), pa.int32()),
+    **dict.fromkeys(("rows", "wrong"), pa.int64()),
+    "text": pa.string(),
+}
 _COLUMNS: Final = ("id", "src", "dst")
 _FAILED: Final = -1
 # The column of ids that do not follow from the key.
@@ -244,10 +249,10 @@ def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[Typ
             failed[index] = error
     columns = sum(count * (3 if isinstance(types[index], EdgeType) else 1) for index, count in rows.items())
     buckets = max(1, math.ceil(columns / MAINTAIN_TASK_ROWS))
-    read = _key_reader(graph_access(view.kernel.store.root.uri, new_ulid()), tasks, buckets)
+    access = graph_access(view.kernel.store.root.uri, new_ulid())
 
     def job() -> list[Any]:
-        keys = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _KEYS)
+        keys = map_tasks(spark, partial(read_keys, access, buckets), tasks, _KEYS)
         return list(keys.groupBy("bucket", "owner").applyInArrow(check_bucket, _COUNTS).collect())
 
     counted = run_job(spark, "verifying", job) if tasks else []
@@ -267,22 +272,7 @@ def _plan_tasks(view: View, types: Sequence[Type], index: int) -> list[_VerifyTa
     return [_VerifyTask(type_, index, dataset.ref, tuple(run), (index, *ends)) for run in runs]
 
 
-def _key_reader(
-    access: GraphAccess, tasks: Sequence[_VerifyTask], buckets: int
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    packed = [pickle.dumps(task) for task in tasks]
-    seed = access.operation_id
-
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
-        # Spark discards a worker that has not consumed its input, and with it all its imports.
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_keys(access, pickle.loads(packed[number]), buckets, seed)
-
-    return read
-
-
-def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -> Iterator[pa.RecordBatch]:
+def read_keys(access: GraphAccess, buckets: int, task: _VerifyTask) -> Iterator[pa.RecordBatch]:
     """Yield the ids and endpoints of some fragments with their buckets."""
     try:
         dataset = access.open(task.ref)
@@ -292,7 +282,7 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
             yield _key_batch(bucket, task.type_index, task.type_index, _WRONG_ID, wrong_ids)
             for column, owner in enumerate(task.owners):
                 texts: Column = batch.column(_COLUMNS[column])
-                bucket = bucket_of(texts, seed, buckets).astype(np.int32)
+                bucket = bucket_of(texts, access.operation_id, buckets).astype(np.int32)
                 yield _key_batch(bucket, owner, task.type_index, column, texts)
     except OmniGraphError as error:
         # Not raised, so that the other types are still verified.
@@ -300,34 +290,27 @@ def read_keys(access: GraphAccess, task: _VerifyTask, buckets: int, seed: str) -
 
 
 def _key_batch(bucket: Any, owner: int, asker: int, column: int, texts: Column) -> pa.RecordBatch:
-    fixed = {name: np.full(len(texts), value, np.int32) for name, value in (("owner", owner), ("asker", asker))}
-    members = {"bucket": bucket, **fixed, "column": np.full(len(texts), column, np.int32), "text": texts}
-    return pa.RecordBatch.from_pydict(members)
+    numbers = {"owner": owner, "asker": asker, "column": column}
+    columns = {name: np.full(len(texts), number, np.int32) for name, number in numbers.items()}
+    return pa.RecordBatch.from_pydict({"bucket": bucket, **columns, "text": texts})
 
 
 def check_bucket(keys: pa.Table) -> pa.Table:
     """Count duplicate ids in one bucket of a type, and endpoints that are not among its ids."""
     ids = keys.filter(pc.equal(keys["column"], 0))["text"]
-    counts: list[tuple[int, int, int, int, int, str | None]] = []
-    owner = keys["owner"][0].as_py()
+    counts: list[dict[str, object]] = []
     for group in keys.group_by(["asker", "column"]).aggregate([]).to_pylist():
         asker, column = group["asker"], group["column"]
         texts = keys.filter(pc.and_(pc.equal(keys["asker"], asker), pc.equal(keys["column"], column)))["text"]
         if column == _FAILED:
-            counts.append((owner, asker, column, 0, 0, texts[0].as_py()))
+            counts.append({**group, "rows": 0, "wrong": 0, "text": texts[0].as_py()})
+            continue
+        if column == _WRONG_ID:
+            wrong = len(texts)
         else:
-            wrong = _count_wrong(column, texts, ids)
-            counts.append((owner, asker, column, len(texts), wrong, None))
-    names = ("owner", "asker", "column", "rows", "wrong", "text")
-    types = (pa.int32(), pa.int32(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    values = zip(*counts, strict=True)
-    return pa.table({name: pa.array(column_, type_) for name, type_, column_ in zip(names, types, values, strict=True)})
-
-
-def _count_wrong(column: int, texts: Column, ids: Column) -> int:
-    if column == _WRONG_ID:
-        return len(texts)
-    return count_repeated(texts) if column == 0 else count_lost(texts, ids)
+            wrong = count_repeated(texts) if column == 0 else count_lost(texts, ids)
+        counts.append({**group, "rows": len(texts), "wrong": wrong})
+    return pa.Table.from_pylist(counts, schema=pa.schema(_COUNT_TYPES))
 
 
 def _summarize(

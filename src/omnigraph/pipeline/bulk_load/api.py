@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
-from omnigraph import clock, settings
+from omnigraph import clock
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
+from omnigraph.engine.tasks import Progress, Runner, reporting_to
 from omnigraph.engine.write.write_authorization import check_base, missing_base, write_permissions
 from omnigraph.errors import BranchExists, Effect, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, Kind, TypeKey
-from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
+from omnigraph.limits import LOAD_ERRORS_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.bulk_load.job import (
@@ -57,7 +57,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
     require_not_applied,
 )
 from omnigraph.pipeline.filesystems import open_file
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import Mode
 
 # Changing this size would change every digest, and past jobs would look new.
@@ -67,8 +67,6 @@ _STEP_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """A range of bytes of a file."""
-
     file: str
     start: int
     stop: int
@@ -109,7 +107,6 @@ def _format_partitions(split: Split) -> str:
 
 
 def digest_block(block: ByteRange) -> str:
-    """Return the digest of a range of bytes."""
     digest = hashlib.sha256()
     with open_file(block.file) as file:
         for position in range(block.start, block.stop, _STEP_BYTES):
@@ -233,8 +230,9 @@ def load(
             {name: write_arrow(source, f"{folder}/{kind}", str(name)) for name, source in (sources or {}).items()}
             for kind, sources in (("node", nodes), ("edge", edges))
         )
-        sources = (_list_sources(data), node_sources, edge_sources)
-        return _load(session, options, sources, choice, late_properties)
+        # Anything else is rejected with its type when its files are looked for.
+        files = list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
+        return _load(session, options, (files, node_sources, edge_sources), choice, late_properties)
 
 
 def _load(
@@ -247,7 +245,7 @@ def _load(
     schema = InputSchema(permissions.visible.snapshot.state.schema.ir, start.state.schema.ir_hash)
     load_plan = _plan_input(schema, *sources)
     size = sum(split.size for split in load_plan.splits)
-    runner = _choose_runner(choice, size, load_plan.frames)
+    runner = choice.by_input(size, (columns.data for columns in load_plan.frames.values()), "load a file")
     if options.is_repeatable and not options.digest:
         digested_mode = f"{options.mode}, embedded" if options.embed else options.mode
         digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
@@ -318,11 +316,6 @@ def _create_branch(session: GraphSession, branch: str, base: str) -> bool:
     return True
 
 
-def _list_sources(data: Source | Sequence[Source]) -> list[Source]:
-    # Anything else is rejected with its type when its files are looked for.
-    return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
-
-
 def _plan_input(
     schema: InputSchema, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]
 ) -> LoadPlan:
@@ -353,13 +346,3 @@ def _parse_typed_sources(
                 )
             named[find_table_key(catalog, kind, str(name))] = columns
     return named
-
-
-def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Columns]) -> Runner:
-    """Return where tasks run; a DataFrame is read where it is."""
-    for columns in frames.values():
-        if choice.engine == "local":
-            raise UsageError("a DataFrame needs Spark; omit `engine`, or load a file", engine=choice.engine)
-        return Executors(columns.data.sparkSession)
-    threads = Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
-    return choice.by_size(size, LOAD_LOCAL_BYTES_MAX, threads)

@@ -57,17 +57,10 @@ class InputColumn:
 
 
 class ColumnMapper:
-    """Maps batches of one source to one type; `is_text` if all columns are text, as in CSV."""
+    """Maps batches of one source to one type."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        type_: Type,
-        columns: Columns,
-        findings: Findings,
-        *,
-        is_text: bool = False,
-        now_ms: int | None = None,
+        self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, now_ms: int | None = None
     ) -> None:
         self._catalog = catalog
         self._type = type_
@@ -75,7 +68,6 @@ class ColumnMapper:
         self._findings = findings
         self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
         self._converter = Converter(findings, now_ms=self._now_ms)
-        self._is_text = is_text
         # State of the current batch: text columns, line numbers, and rows that were reported already.
         self._texts: frozenset[str] = frozenset()
         self._numbers: Numbers = np.zeros(0, np.int64)
@@ -83,7 +75,7 @@ class ColumnMapper:
 
     def part(self, table: pa.Table, numbers: Numbers, texts: Collection[str] = ()) -> Part:
         """Map a batch with the given line numbers; `texts` are the columns that hold text."""
-        self._texts = frozenset(table.column_names if self._is_text else texts)
+        self._texts = frozenset(texts)
         self._numbers, self._refused = numbers, set()
         named = self._named(table)
         try:
@@ -209,13 +201,15 @@ class ColumnMapper:
 
     def _fit_key_part(self, values: InputColumn, type_: PropertyType) -> tuple[Column, Sequence[Fault]]:
         """Convert a column that is part of a key; null where a value does not fit, with the faults."""
+        fitted = self._try_fit(values, type_)
+        return decode_column(self._read(values, type_), type_) if fitted is None else (fitted, ())
+
+    def _try_fit(self, values: InputColumn, type_: PropertyType) -> Column | None:
+        """Convert a column to the layout of a property; None if a value may not fit."""
         try:
-            fitted = self._fit(values, type_)
+            return self._fit(values, type_)
         except _CONVERSION_ERRORS:
-            fitted = None
-        if fitted is not None:
-            return fitted, ()
-        return decode_column(self._read(values, type_), type_)
+            return None
 
     def _fit(self, values: InputColumn, type_: PropertyType) -> Column | None:
         """Convert a column to the layout of a property; None, or an Arrow error, if a value may not fit."""
@@ -267,7 +261,9 @@ class ColumnMapper:
         """Return the values of a column, text parsed; what cannot be parsed is kept for the rules to report."""
         items = _items(values.column)
         if not type_.is_list and _is_other_number(values.column.type, type_):
-            return [self._read_number(values.column.slice(row, 1), type_) for row in range(len(items))]
+            rows = (InputColumn(values.column.slice(row, 1), False) for row in range(len(items)))
+            fitted = (self._try_fit(row, type_) for row in rows)
+            return [item if value is None else value[0].as_py() for item, value in zip(items, fitted, strict=True)]
         if not values.is_text or type_.is_text or (type_.scalar in _TEXT_ENCODED and not type_.is_list):
             return items
         if type_.is_list or type_.scalar not in _PARSED_BY_ARROW:
@@ -278,18 +274,8 @@ class ColumnMapper:
         read = [self._read_word(distinct.slice(index, 1), type_) for index in range(len(distinct))]
         return [None if index is None else read[index] for index in encoded.indices.to_pylist()]
 
-    def _read_number(self, value: Column, type_: PropertyType) -> object:
-        try:
-            fitted = self._fit(InputColumn(value, False), type_)
-        except _CONVERSION_ERRORS:
-            fitted = None
-        return value[0].as_py() if fitted is None else fitted[0].as_py()
-
     def _read_word(self, word: Column, type_: PropertyType) -> object:
-        try:
-            fitted = self._fit(InputColumn(word, True), type_)
-        except _CONVERSION_ERRORS:
-            fitted = None
+        fitted = self._try_fit(InputColumn(word, True), type_)
         # A number of another type is left for the rules to report.
         return _parse_json(word[0].as_py()) if fitted is None else fitted[0].as_py()
 

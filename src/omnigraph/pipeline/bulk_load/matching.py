@@ -173,16 +173,10 @@ class HashBucket:
     def types(self) -> Iterator[tuple[TypeKey, Type]]:
         return ((key, self.job.catalog.type_of(key)) for key in sorted(self.compared.incoming))
 
-    @property
-    def intent(self) -> Intent:
-        return self.job.intent
-
     def incoming(self, key: TypeKey, name: str) -> Numbers:
-        """Return the sorted hashes of an incoming key."""
         return self._ordered("incoming", self.compared.incoming, key, name)
 
     def committed(self, key: TypeKey, name: str) -> Numbers:
-        """Return the sorted hashes of a committed key."""
         return self._ordered("committed", self.compared.committed, key, name)
 
     def released(self, key: TypeKey, name: str) -> Numbers:
@@ -191,7 +185,7 @@ class HashBucket:
 
     def staying(self, key: TypeKey) -> Numbers:
         """Return the committed ids of a type, none if the input overwrites the type."""
-        is_replaced = self.intent is Intent.REPLACE and key in self.compared.incoming
+        is_replaced = self.job.intent is Intent.REPLACE and key in self.compared.incoming
         return np.zeros(0, np.uint64) if is_replaced else self.committed(key, "id")
 
     def entries(self, key: TypeKey, name: str, chosen: Numbers) -> tuple[Numbers, Numbers]:
@@ -245,7 +239,7 @@ def _duplicate_ids(bucket: HashBucket) -> CandidatesByKey:
 
 def _existing_ids(bucket: HashBucket) -> CandidatesByKey:
     candidates: CandidatesByKey = {}
-    for key, _ in bucket.types if bucket.intent is Intent.INSERT else ():
+    for key, _ in bucket.types if bucket.job.intent is Intent.INSERT else ():
         existing = intersect(bucket.incoming(key, "id"), bucket.committed(key, "id"))
         if len(existing):
             candidates[key, "id"] = _first_candidates(bucket, key, "id", existing)
@@ -281,7 +275,7 @@ def _missing_endpoints(bucket: HashBucket) -> CandidatesByKey:
 def _orphaned_endpoints(bucket: HashBucket) -> CandidatesByKey:
     """Find node ids that an overwrite removes although edges of types outside the input refer to them."""
     candidates: CandidatesByKey = {}
-    for key, type_ in bucket.types if bucket.intent is Intent.REPLACE else ():
+    for key, type_ in bucket.types if bucket.job.intent is Intent.REPLACE else ():
         removed = (
             subtract(bucket.committed(key, "id"), [bucket.incoming(key, "id")]) if isinstance(type_, NodeType) else []
         )
@@ -302,7 +296,7 @@ def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
         bounds, compared = type_.cardinality, bucket.compared
         released = bucket.counts(compared.released, key)
         sides = [bucket.counts(compared.incoming, key)]
-        if bucket.intent is not Intent.REPLACE:
+        if bucket.job.intent is not Intent.REPLACE:
             sides.append(bucket.counts(compared.committed, key))
         # Degree after the load = incoming + committed - replaced. Sums of counts, so no edge is fetched for it.
         sources, degrees = sum_degrees(sides, released)

@@ -1,16 +1,15 @@
 """Read a split of an input file as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
 
 Holds no more than the size of a split at a time. Lines count from the beginning of the split.
-
-Knows the format, not the schema. A file is read block by block.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -33,8 +32,8 @@ from omnigraph.limits import (
 from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
 from omnigraph.pipeline.bulk_load.splits import Split, delimiter_of
 from omnigraph.pipeline.filesystems import open_file, open_stream
-from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.delta import Findings, Violation
+from omnigraph.rules.arrow_typing import Numbers, pc
+from omnigraph.rules.delta import Findings, Violation, one_array
 
 _HEAD_BYTES: Final = 1024 * 1024
 _NEWLINE: Final = ord("\n")
@@ -60,8 +59,7 @@ class _BlankRows(Enum):
 
 def read_csv(split: Split, findings: Findings) -> Iterator[Rows]:
     """Yield the rows of a file; add ragged rows and invalid UTF-8 to the findings."""
-    reading = _CsvReader(split, findings, _read_header(split))
-    yield from reading.batches()
+    return _CsvReader(split, findings, _read_header(split)).batches()
 
 
 def _read_header(split: Split) -> list[str]:
@@ -132,19 +130,20 @@ class _CsvReader:
         if not is_last:
             stop = int(np.searchsorted(np.cumsum(~is_ragged), table.num_rows)) + 1 if table.num_rows else 0
             row_numbers, is_ragged = row_numbers[:stop], is_ragged[:stop]
-        skipped, self.ragged = self.ragged[: int(is_ragged.sum())], self.ragged[int(is_ragged.sum()) :]
+        ragged_count = int(is_ragged.sum())
+        skipped, self.ragged = self.ragged[:ragged_count], self.ragged[ragged_count:]
         line_counts = np.ones(len(row_numbers), np.int64)
         line_counts[~is_ragged] += _count_newlines(table)
         line_counts[is_ragged] += np.array([row.text.count("\n") for row in skipped], np.int64)
         starts = self.next_line + np.cumsum(line_counts) - line_counts
         self.next_row += len(row_numbers)
         self.next_line += int(line_counts.sum())
+        malformed = {}
         for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True):
             message = f"this row has {row.actual_columns} fields, and the header has {row.expected_columns}; correct it"
             self.findings.add(Violation("N1", message, self.split.table_key, line=line))
-        return starts[~is_ragged], {
-            line: row.text for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True)
-        }
+            malformed[line] = row.text
+        return starts[~is_ragged], malformed
 
     # -- blank rows --------------------------------------------------------------------------------------------
 
@@ -229,25 +228,12 @@ class _UnsplitLineEnds(io.RawIOBase):
 def _count_newlines(table: pa.Table) -> Numbers:
     """Return the number of newlines within the values of each row."""
     total = np.zeros(table.num_rows, np.int64)
-    for column in table.columns:
-        for start, chunk in _chunks(column):
-            if (_bytes_of(chunk) == _NEWLINE).any():
-                counts = pc.fill_null(pc.count_substring(chunk, "\n"), 0)
-                total[start : start + len(chunk)] += counts.to_numpy(zero_copy_only=False)
+    for values in map(one_array, table.columns):
+        data = values.buffers()[2]
+        # Most columns have no newline at all, which their bytes show at once.
+        if data is not None and (np.frombuffer(data, np.uint8) == _NEWLINE).any():
+            total += pc.fill_null(pc.count_substring(values, "\n"), 0).to_numpy(zero_copy_only=False)
     return total
-
-
-def _chunks(column: Any) -> Iterator[tuple[int, Column]]:
-    start = 0
-    for chunk in column.chunks:
-        yield start, chunk
-        start += len(chunk)
-
-
-def _bytes_of(chunk: Column) -> Any:
-    """Return the concatenated bytes of all values of an array."""
-    data = chunk.buffers()[2]
-    return np.frombuffer(data if data is not None else b"", np.uint8)
 
 
 def _is_blank(rows: pa.Table | pa.RecordBatch) -> Any:
@@ -344,17 +330,14 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings, now_ms: int
             line_bytes_max=LOAD_LINE_BYTES_MAX,
             now_ms=now_ms,
         )
-        yield Chunk(loaded, range(first, line), _line_text_lookup(buffer, first))
+        yield Chunk(loaded, range(first, line), partial(_text_of_line, buffer, first))
 
 
-def _line_text_lookup(buffer: bytes, first: int) -> Callable[[int], str]:
-    def text(line: int) -> str:
-        # Called for rejected lines only, so a linear search is fine.
-        raw = buffer.split(b"\n", line - first + 1)[line - first]
-        # A character takes at most four bytes.
-        return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
-
-    return text
+def _text_of_line(buffer: bytes, first: int, line: int) -> str:
+    # Called for rejected lines only, so a linear search is fine.
+    raw = buffer.split(b"\n", line - first + 1)[line - first]
+    # A character takes at most four bytes.
+    return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
 
 def read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
@@ -422,18 +405,24 @@ def _read_columns(split: Split, catalog: Catalog, findings: Findings, now_ms: in
     assert split.table_key is not None
     assert split.columns is not None
     type_ = catalog.type_of(split.table_key)
-    mapper = ColumnMapper(catalog, type_, split.columns, findings, is_text=split.format == "csv", now_ms=now_ms)
+    mapper = ColumnMapper(catalog, type_, split.columns, findings, now_ms)
+    for rows, texts in read_tables(split, findings):
+        loaded = Loaded(type_)
+        loaded.add(mapper.part(rows.table, rows.numbers, texts))
+        yield Chunk({type_.table_key: loaded}, rows.lines, partial(_text_of_row, rows))
+
+
+def read_tables(split: Split, findings: Findings) -> Iterator[tuple[Rows, Collection[str]]]:
+    """Yield the rows of a Parquet or CSV file with its partition columns, and the columns whose text has to be read."""
     for rows in read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
         table = rows.table
-        partitions = partition_values(split, table.column_names)
+        partitions = _partition_values(split, table.column_names)
         for name, value in partitions.items():
             table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
-        loaded = Loaded(type_)
-        loaded.add(mapper.part(table, rows.numbers, partitions.keys()))
-        yield Chunk({type_.table_key: loaded}, rows.lines, _row_text_lookup(table, rows.numbers, rows.malformed))
+        yield replace(rows, table=table), table.column_names if split.format == "csv" else partitions.keys()
 
 
-def partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
+def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
     """Return the partition columns of a file; a column that the file has as well is an error."""
     values = dict(split.partitions)
     duplicates = values.keys() & set(names)
@@ -447,15 +436,12 @@ def partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None
     return parents | values
 
 
-def _row_text_lookup(table: pa.Table, numbers: Numbers, malformed: Mapping[int, str]) -> Callable[[int], str]:
-    def text(line: int) -> str:
-        if line in malformed:
-            return malformed[line][:LOAD_REJECTED_CHARACTERS]
-        row = int(np.searchsorted(numbers, line))
-        record = orjson.dumps(table.slice(row, 1).to_pylist()[0], default=str)
-        return record.decode()[:LOAD_REJECTED_CHARACTERS]
-
-    return text
+def _text_of_row(rows: Rows, line: int) -> str:
+    if line in rows.malformed:
+        return rows.malformed[line][:LOAD_REJECTED_CHARACTERS]
+    row = int(np.searchsorted(rows.numbers, line))
+    record = orjson.dumps(rows.table.slice(row, 1).to_pylist()[0], default=str)
+    return record.decode()[:LOAD_REJECTED_CHARACTERS]
 
 
 def read_parquet(split: Split) -> Iterator[Rows]:

@@ -150,7 +150,7 @@ _FORMATS: Final = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _DEFAULT_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
@@ -224,13 +224,12 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
         if format_ == "ndjson":
             raise UsageError(f"`{file.name}` names the type of each line; pass it as `data`", path=file.name)
         pieces = _plan_row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
-        parents = tuple(
-            (name, value)
-            for name, value in file.parent_partitions
-            if name in properties or name in {*columns.properties, columns.source, columns.target}
-        )
-        partitions = file.partitions, parents
-        splits += [Split(file.name, format_, *piece, compression, table_key, bare, *partitions) for piece in pieces]
+        mapped = {*columns.properties, columns.source, columns.target}
+        parents = tuple(item for item in file.parent_partitions if item[0] in properties or item[0] in mapped)
+        splits += [
+            Split(file.name, format_, *piece, compression, table_key, bare, file.partitions, parents)
+            for piece in pieces
+        ]
     return splits
 
 
@@ -303,15 +302,12 @@ def _all_files(sources: Sequence[Path]) -> Iterator[File]:
 
 
 def detect_format(file: File) -> tuple[str, str | None]:
-    stem, ending = os.path.splitext(file.name.lower())
-    compression = _COMPRESSIONS.get(ending)
-    if compression:
-        ending = os.path.splitext(stem)[1]
+    ending, compression = _split_ending(file.name)
     format_ = _FORMATS.get(ending)
     if format_ is None or (compression and format_ == "parquet"):
         raise UsageError(
             f"`{file.name}` has an unsupported format; expected one of {', '.join(_FORMATS)}, text formats also"
-            f" compressed as {', '.join(_COMPRESSIONS)}. A declared pipeline reads any format of Spark",
+            f" compressed as {', '.join(COMPRESSIONS)}. A declared pipeline reads any format of Spark",
             path=file.name,
         )
     return format_, compression
@@ -323,18 +319,21 @@ def delimiter_of(path: str) -> str:
     >>> delimiter_of("people.tsv.gz"), delimiter_of("people.csv")
     ('\\t', ',')
     """
+    return "\t" if _split_ending(path)[0] == ".tsv" else ","
+
+
+def _split_ending(path: str) -> tuple[str, str | None]:
+    """Return the ending of a file name without that of its compression, and the compression."""
     stem, ending = os.path.splitext(path.lower())
-    return "\t" if (os.path.splitext(stem)[1] if ending in _COMPRESSIONS else ending) == ".tsv" else ","
+    compression = COMPRESSIONS.get(ending)
+    return (ending, None) if compression is None else (os.path.splitext(stem)[1], compression)
 
 
 def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:
     """Yield runs of row groups of about the size of a split: first, stop, bytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with open_file(file.name) as opened:
-            metadata = pq.ParquetFile(opened).metadata
+            metadata = pyarrow.parquet.ParquetFile(opened).metadata
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"`{file.name}` is not a Parquet file: {reason}", path=file.name) from error

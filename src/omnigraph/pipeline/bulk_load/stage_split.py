@@ -29,7 +29,7 @@ from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner, parse_catalog
 from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import Catalog, Property, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.bulk_load.job import UNIT, Job
 from omnigraph.pipeline.bulk_load.read_split import Chunk, read_split
@@ -75,17 +75,15 @@ def input_catalog(job: Job) -> Catalog:
 @lru_cache(maxsize=4)
 def _with_optional_vectors(ir: str, table_keys: frozenset[TypeKey]) -> Catalog:
     catalog = parse_catalog(ir)
-    nodes = {
-        name: replace(node, properties={key: _optional_vector(property_) for key, property_ in node.properties.items()})
-        if node.table_key in table_keys
-        else node
-        for name, node in catalog.nodes.items()
-    }
+    nodes = dict(catalog.nodes)
+    for node in (node for node in catalog.nodes.values() if node.table_key in table_keys):
+        vectors = {
+            name: replace(property_, type=replace(property_.type, nullable=True))
+            for name, property_ in node.properties.items()
+            if property_.embed is not None
+        }
+        nodes[node.name] = replace(node, properties={**node.properties, **vectors})
     return replace(catalog, nodes=nodes)
-
-
-def _optional_vector(property_: Property) -> Property:
-    return property_ if property_.embed is None else replace(property_, type=replace(property_.type, nullable=True))
 
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
@@ -94,12 +92,6 @@ def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
     site = embed_site(view.kernel.store, operation_id, runner)
     return EmbedJob(site, {type_plan.type.table_key: type_plan.targets for type_plan in plans})
-
-
-def embed_windows(job: EmbedJob, table_key: TypeKey, count: int) -> Iterator[slice]:
-    """Yield the slices of rows that are embedded together."""
-    step = job.window(table_key)
-    yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
 
 def embed_rows(
@@ -188,14 +180,13 @@ class KeptRows:
 
 
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
-    """Read, check and stage one split."""
     staged = StagedSplit()
-    for rows in read_kept_rows(job, task, staged):
-        part = staged.types.setdefault(rows.type.table_key, StagedType())
-        _write_keys(job, rows, part)
-        part.rows += rows.rows.num_rows
-        if rows.rows.num_rows and (job.is_rejecting or not (staged.malformed or staged.row_violations)):
-            part.fragments += _write_fragments(job, rows)
+    for kept in read_kept_rows(job, task, staged):
+        part = staged.types.setdefault(kept.type.table_key, StagedType())
+        _write_keys(job, kept, part)
+        part.rows += kept.rows.num_rows
+        if kept.rows.num_rows and (job.is_rejecting or not (staged.malformed or staged.row_violations)):
+            part.fragments += _write_fragments(job, kept)
     return staged
 
 
@@ -308,21 +299,19 @@ def _embedded_parts(
         if job.embed is None or key not in job.embed.targets or (staged.malformed and not job.is_rejecting):
             yield KeptRows(job.catalog.type_of(key), kept.rows, kept.lines)
             continue
-        for part in embed_windows(job.embed, key, kept.rows.num_rows):
-            rows = kept.rows.slice(part.start, part.stop - part.start)
-            rows, filled = embed_rows(job.embed, key, rows, staged.embedded)
-            yield KeptRows(job.catalog.type_of(key), rows, kept.lines[part], filled)
+        step = job.embed.window(key)
+        for start in range(0, max(kept.rows.num_rows, 1), step):
+            rows, filled = embed_rows(job.embed, key, kept.rows.slice(start, step), staged.embedded)
+            yield KeptRows(job.catalog.type_of(key), rows, kept.lines[start : start + step], filled)
 
 
 class _SupersededFilter:
     """Drops superseded rows, whose numbers count the rows of the first pass, before other rows were dropped."""
 
     def __init__(self, job: Job, task: StageTask) -> None:
-        store = job.access.store() if task.superseded else None
         self._rows = {
-            key: np.sort(np.concatenate([slice_.read_numbers(store) for slice_ in slices]))
+            key: np.sort(np.concatenate([slice_.read_numbers(job.access.store()) for slice_ in slices]))
             for key, slices in task.superseded.items()
-            if store is not None
         }
         self._row_counts = dict.fromkeys(self._rows, 0)
 
@@ -339,9 +328,7 @@ class _SupersededFilter:
 
 
 def _drop_lines(kept: KeptRows, lines: Numbers) -> KeptRows:
-    if len(lines) == 0:
-        return kept
-    return kept.only(~np.isin(kept.lines, lines))
+    return kept.only(~np.isin(kept.lines, lines)) if len(lines) else kept
 
 
 def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:

@@ -33,7 +33,6 @@ from omnigraph.pipeline.bulk_load.matching import (
 from omnigraph.pipeline.bulk_load.read_split import first_line
 from omnigraph.pipeline.bulk_load.stage_split import (
     FetchTask,
-    RejectedEntity,
     RowRequest,
     StagedSplit,
     StagedType,
@@ -104,7 +103,6 @@ class StagedInput:
     types: Mapping[TypeKey, StagedRows] = field(default_factory=dict)
 
     def stage(self) -> None:
-        """Stage all splits."""
         self.results = self._run("reading", self.tasks)
         self.number_rows()
 
@@ -156,16 +154,6 @@ class StagedInput:
             for key, parts in fetched.items()
         }
 
-    @property
-    def rejected(self) -> list[RejectedEntity]:
-        """All rejected entities, with global line numbers."""
-        lines = self.lines
-        return [
-            replace(entity, violation=lines.globalize(split, entity.violation))
-            for split, result in enumerate(self.results)
-            for entity in result.rejected
-        ]
-
 
 @dataclass(frozen=True, slots=True)
 class LineNumbers:
@@ -208,10 +196,6 @@ class KeyMatcher:
     input: StagedInput
     _committed: dict[tuple[object, ...], KeySegments] = field(default_factory=dict)
 
-    @property
-    def job(self) -> Job:
-        return self.input.job
-
     def committed_keys(
         self, dataset: Dataset, table_key: TypeKey, names: Sequence[str], extra: Sequence[str]
     ) -> KeySegments:
@@ -220,28 +204,29 @@ class KeyMatcher:
         if signature not in self._committed:
             tasks = [KeyTask(dataset.ref, fragment, *signature[1:]) for fragment in fragment_ids(dataset)]
             run = self.input.runner.run
-            self._committed[signature] = run("reading keys", partial(read_fragment_keys, self.job), tasks)
+            self._committed[signature] = run("reading keys", partial(read_fragment_keys, self.input.job), tasks)
         return self._committed[signature]
 
     def find_replaced(self, committed: Mapping[TypeKey, KeySegments]) -> list[dict[TypeKey, ReplacedRows]]:
         """Find the committed rows that the input replaces, range by range."""
-        work = partial(find_replaced, self.job, self.input.segments, committed)
+        work = partial(find_replaced, self.input.job, self.input.segments, committed)
         return self._run("matching", work, self._ranges(committed))
 
     def find_candidates(self, compared: ComparedKeys) -> list[dict[str, CandidatesByKey]]:
         """Find the rows that may break a set rule, range by range."""
-        return self._run("checking", partial(find_candidates, self.job, compared), self._ranges(compared.committed))
+        work = partial(find_candidates, self.input.job, compared)
+        return self._run("checking", work, self._ranges(compared.committed))
 
     def find_superseded(self) -> list[dict[TypeKey, dict[int, FileSlice]]]:
         """Find the rows that a later row of the same id replaces, range by range."""
         types = self.input.types
-        keys = [key for key, rows in types.items() if is_last_write_wins(self.job.intent, rows.type)]
+        keys = [key for key, rows in types.items() if is_last_write_wins(self.input.job.intent, rows.type)]
         # Within one segment the last row was chosen when it was staged.
         segments = {key: types[key].segments for key in keys if len(types[key].segments) > 1}
         if not segments:
             return []
         bounds = {key: types[key].bounds for key in segments}
-        return self._run("matching", partial(find_superseded, self.job, segments, bounds), self._ranges({}))
+        return self._run("matching", partial(find_superseded, self.input.job, segments, bounds), self._ranges({}))
 
     def look_up(
         self, compared: ComparedKeys, table_key: TypeKey, name: str, hashes: Numbers
@@ -250,7 +235,7 @@ class KeyMatcher:
         lookups = [
             (selected, within) for within in self._ranges(compared.committed) if len(selected := within.select(hashes))
         ]
-        parts = self._run("looking up", partial(look_up_keys, self.job, compared, table_key, name), lookups)
+        parts = self._run("looking up", partial(look_up_keys, self.input.job, compared, table_key, name), lookups)
         empty = (np.zeros(0, np.uint64), np.zeros(0, np.int64))
         found_hashes, rows = zip(*[empty, *parts], strict=True)
         return np.concatenate(found_hashes), np.concatenate(rows)

@@ -118,28 +118,21 @@ def require_not_applied(session: GraphSession, commits: Iterable[Commit], option
         raise error
 
 
+@dataclass
 class LoadTransaction:
     """One load of one input on one branch."""
 
-    def __init__(
-        self,
-        session: GraphSession,
-        view: View,
-        runner: Runner,
-        options: LoadOptions,
-        late_properties: LateProperties = dict,
-    ) -> None:
-        self.session = session
-        self.late_properties = late_properties
-        self.view = view
-        self.runner = runner
-        self.options = options
-        self.input: StagedInput
-        self.keys: KeyMatcher
-        self.set_check: SetCheck
-        # Types that the actor may change but not read, on the newest snapshot.
-        self._unreadable: frozenset[str] = frozenset()
-        self.job: Job
+    session: GraphSession
+    view: View
+    runner: Runner
+    options: LoadOptions
+    late_properties: LateProperties = dict
+    job: Job = field(init=False)
+    input: StagedInput = field(init=False)
+    keys: KeyMatcher = field(init=False)
+    set_check: SetCheck = field(init=False)
+    # Types that the actor may change but not read, on the newest snapshot.
+    _unreadable: frozenset[str] = frozenset()
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
@@ -285,24 +278,16 @@ class LoadTransaction:
         if self.job.is_rejecting:
             self._reject_invalid(view)
             return
-        malformed = Findings(unit=UNIT)
-        for violation in sorted(self._malformed_lines(), key=lambda violation: violation.line or 0):
-            malformed.add(violation)
-        self._raise(malformed)
-        findings = Findings(unit=UNIT)
-        for violation in self._row_violations():
-            findings.add(violation)
+        lines, results = self.input.lines, enumerate(self.input.results)
+        malformed = [lines.globalize(split, violation) for split, result in results for violation in result.malformed]
+        self._raise(_findings_of(sorted(malformed, key=lambda violation: violation.line or 0)))
+        findings = _findings_of(self._row_violations())
         self._check_sets(view, VIOLATIONS_MAX, findings)
         self._raise(findings)
 
     def _check_sets(self, view: View, limit: int, findings: Findings) -> None:
         self.set_check = SetCheck(self.input, self.keys, CommittedRows(view), limit)
         self.set_check.run(findings)
-
-    def _malformed_lines(self) -> Iterable[Violation]:
-        lines = self.input.lines
-        for split, result in enumerate(self.input.results):
-            yield from (lines.globalize(split, violation) for violation in result.malformed)
 
     def _row_violations(self) -> list[Violation]:
         """Return the violations of row rules in the order of every write: by rule, type and line."""
@@ -394,10 +379,12 @@ class LoadTransaction:
 
     def _rejected_lines(self) -> list[RejectedLine]:
         lines = self.input.lines
-        return [
-            RejectedLine(*lines.in_file(entity.violation.line or 1), entity.violation, entity.text)
-            for entity in self.input.rejected
+        rejected = [
+            (lines.globalize(split, entity.violation), entity.text)
+            for split, result in enumerate(self.input.results)
+            for entity in result.rejected
         ]
+        return [RejectedLine(*lines.in_file(violation.line or 1), violation, text) for violation, text in rejected]
 
     # -- publishing --------------------------------------------------------------------------------------------
 
@@ -469,7 +456,6 @@ class LoadTransaction:
     # -- files -------------------------------------------------------------------------------------------------
 
     def _staged_files(self) -> set[str]:
-        """Return the files of all staged fragments."""
         files: set[str] = set()
         for result in self.input.results:
             for key, part in result.types.items():
@@ -481,3 +467,10 @@ class LoadTransaction:
         store = self.session.kernel.store
         fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
         store.objects.discard_prefix(self.job.scratch)
+
+
+def _findings_of(violations: Iterable[Violation]) -> Findings:
+    findings = Findings(unit=UNIT)
+    for violation in violations:
+        findings.add(violation)
+    return findings

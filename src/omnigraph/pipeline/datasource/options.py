@@ -108,17 +108,14 @@ class SourceOptions:
 
     @property
     def message(self) -> str | None:
-        """The message of the commits of a write."""
         return self.values.get("message")
 
     def require(self, name: str, hint: str) -> str:
-        """Return a required option."""
         if not self.values.get(name):
             raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
         return self.values[name]
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Return an integer option."""
         try:
             return int(self.values.get(name, default))
         except ValueError:
@@ -130,7 +127,6 @@ class SourceOptions:
         return None if value is None else [item.strip() for item in value.split(",") if item.strip()]
 
     def open(self) -> Graph:
-        """Open the graph."""
         return open_graph(self.graph, actor=self.values.get("actor"))
 
 
@@ -212,24 +208,20 @@ def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]
     """Return columns as fields of a Spark schema in JSON; metadata has the type of each in the graph."""
     fields: list[dict[str, object]] = []
     for name in columns:
-        property_ = type_.properties.get(name)
-        if property_ is None:
-            end: dict[str, object] = {"omnigraph.type": "String"}
-            if name in type_.key:
-                end["omnigraph.key"] = True
-            fields.append(spark_field(name, "string", nullable=False, metadata=end))
-            continue
-        metadata: dict[str, object] = {"omnigraph.type": str(property_.type)}
+        kind = column_type(type_, name)
+        metadata: dict[str, object] = {"omnigraph.type": str(kind)}
         if name in type_.key:
             metadata["omnigraph.key"] = True
-        fields.append(
-            spark_field(name, _spark_type(property_.type), nullable=property_.type.nullable, metadata=metadata)
-        )
+        fields.append(spark_field(name, _spark_type(kind), nullable=kind.nullable, metadata=metadata))
     return fields
 
 
+def column_type(type_: Type, name: str) -> PropertyType:
+    """Return the type of a column: of a property, or of ids and endpoints, which are strings."""
+    return type_.properties[name].type if name in type_.properties else PropertyType(Scalar.STRING)
+
+
 def spark_field(name: str, type_: object, *, nullable: bool, metadata: dict[str, object]) -> dict[str, object]:
-    """Return a field of a Spark schema in JSON."""
     return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
 
 

@@ -77,16 +77,10 @@ class TypeChange:
 def stream_schema(type_: Type | None) -> Any:
     """Return the Spark schema of a stream: images are JSON, or structs if the stream has one type."""
     image = "string" if type_ is None else _image_fields(type_)
-    fields = [*_STRING_COLUMNS[:1], _AT, *_STRING_COLUMNS[1:], _BEFORE, _AFTER]
+    names = [*_STRING_COLUMNS[:1], _AT, *_STRING_COLUMNS[1:], _BEFORE, _AFTER]
     kinds: dict[str, object] = {_AT: "timestamp", _BEFORE: image, _AFTER: image}
-    return StructType.fromJson(
-        {
-            "type": "struct",
-            "fields": [
-                spark_field(name, kinds.get(name, "string"), nullable=name in _OPTIONAL, metadata={}) for name in fields
-            ],
-        }
-    )
+    fields = [spark_field(name, kinds.get(name, "string"), nullable=name in _OPTIONAL, metadata={}) for name in names]
+    return StructType.fromJson({"type": "struct", "fields": fields})
 
 
 def _image_fields(type_: Type) -> dict[str, object]:
@@ -144,10 +138,10 @@ def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.Rec
 
 def _image_column(type_: Type, rows: pa.Table, kind: Any) -> Any:
     """Return each row as one value: JSON as in the feed, or a struct of the columns."""
-    if not isinstance(kind, pa.StructType):
-        return image_texts(type_, rows).cast(kind) if rows.num_rows else pa.nulls(0, kind)
     if not rows.num_rows:
         return pa.nulls(0, kind)
+    if not isinstance(kind, pa.StructType):
+        return image_texts(type_, rows).cast(kind)
     (batch,) = rows.combine_chunks().to_batches()
     return pa.StructArray.from_arrays(to_spark_batch(type_, batch, pa.schema(kind.fields)).columns, fields=kind.fields)
 
@@ -286,7 +280,6 @@ def is_stream(options: Mapping[str, str]) -> bool:
 
 
 def schema_of(values: Mapping[str, str]) -> Any:
-    """Return the Spark schema of a stream."""
     options = parse_options(values, STREAM_OPTIONS)
     with options.open() as graph:
         return stream_schema(feed_type(options, session_of(graph).view(options.branch)))

@@ -50,6 +50,7 @@ from omnigraph.pipeline.datasource.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
     SourceOptions,
+    column_type,
     find_type,
     parse_options,
     spark_errors,
@@ -103,12 +104,6 @@ def read_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -
     return _to_layout(scan.type, dataset, scan_fragments(dataset, fragment_ids, columns), columns)
 
 
-def read_part(scan: Scan, part: RowRange, columns: Sequence[str], where: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part that satisfy a filter, in the layout of their type."""
-    dataset = scan.open()
-    return _to_layout(scan.type, dataset, scan_range(dataset, part, columns, where), columns)
-
-
 def _to_layout(
     type_: Type, dataset: Dataset, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
@@ -126,8 +121,7 @@ def _to_layout(
 
 
 def is_blob(type_: Type, name: str) -> bool:
-    """Return True if a column is a blob property."""
-    return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
+    return column_type(type_, name).scalar is Scalar.BLOB
 
 
 def _read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
@@ -162,17 +156,14 @@ def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
         return None
     options = parse_options(values, READ_OPTIONS)
     with options.open() as graph:
-        commit, today = (
-            _open_view(graph, options, None).snapshot.head,
-            session_of(graph).kernel.snapshot(options.branch).head,
-        )
+        commit = _open_view(graph, options, None).snapshot.head
+        today = session_of(graph).kernel.snapshot(options.branch).head
         assert commit is not None, "every state has a commit that made it"
         assert today is not None, "a graph is born with a commit"
         return PinnedSnapshot(commit, today)
 
 
 def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
-    """Return the Spark schema of a batch read."""
     options = parse_options(values, READ_OPTIONS)
     with options.open() as graph:
         type_ = find_type(_open_view(graph, options, pin).catalog, options.type)
@@ -207,19 +198,18 @@ class RowPartition(InputPartition):
 
 
 def read_spark_batches(scan: Scan, part: RowRange, layout: pa.Schema, where: str | None) -> Iterator[pa.RecordBatch]:
-    """Yield rows in Spark's types."""
-    for batch in read_part(scan, part, layout.names, where):
+    """Yield the rows of a part that satisfy a filter, in Spark's types."""
+    dataset = scan.open()
+    stored = scan_range(dataset, part, layout.names, where)
+    for batch in _to_layout(scan.type, dataset, stored, layout.names):
         yield to_spark_batch(scan.type, batch, layout)
 
 
 def to_spark_batch(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
     """Return a batch with every column in its Spark type."""
-    columns = []
-    for field in layout:
-        column, property_ = batch.column(field.name), type_.properties.get(field.name)
-        columns.append(
-            column.cast(field.type) if property_ is None else to_spark_column(column, property_.type, field.type)
-        )
+    columns = [
+        to_spark_column(batch.column(field.name), column_type(type_, field.name), field.type) for field in layout
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=layout)
 
 
@@ -330,7 +320,10 @@ class WritePlan:
     job: Job
     intent: Intent
     table_key: TypeKey
-    mode: str
+
+    @property
+    def mode(self) -> str:
+        return self.job.options.mode
 
     def of_batch(self, batch: str | None) -> WritePlan:
         """Return the plan of one batch of a stream, with its own operation id and files."""
@@ -383,7 +376,7 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
             now,
             tuple(job.claims),
         )
-        return WritePlan(job, intent, key, mode)
+        return WritePlan(job, intent, key)
 
 
 def _write_mode(options: SourceOptions, overwrite: bool) -> str:
@@ -423,15 +416,13 @@ def publish_partitions(
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
     session = session_of(graph).with_message(options.message)
     splits = [split for partition in staged for split in partition.splits]
-    if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
-        splits = []
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
     load_options = LoadOptions(mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks)
     transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
     store = session.kernel.store
     try:
         with kept_fresh(store, write_plan.fresh_intent):
-            if not splits and write_plan.mode != "overwrite":
+            if write_plan.mode != "overwrite" and not any(result.lines for _, result in splits):
                 transaction.job = write_plan.job
                 transaction.clean(set())
             else:

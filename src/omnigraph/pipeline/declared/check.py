@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from omnigraph.display import count_of
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import Source, did_you_mean
+from omnigraph.pipeline.declared.columns import all_of, all_present, column_of, suggest_column
 from omnigraph.pipeline.declared.config import (
     Expectation,
     PipelineDeclaration,
@@ -20,7 +21,7 @@ from omnigraph.pipeline.declared.config import (
     redact_errors,
     resolve_variables,
 )
-from omnigraph.pipeline.declared.sources import column_of, read_source
+from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import first_line, run_job
 from omnigraph.public_values import PublicValue
@@ -53,15 +54,11 @@ def judge_view(
         if expectation.outcome == "quarantine" and verdict.failed:
             holds = row_condition(frame, expectation)
             if quarantine is not None:
-                _write_quarantined(frame.filter(~holds), view, quarantine)
+                path = (quarantine / view).absolute().as_uri()
+                write = partial(frame.filter(~holds).write.mode("append").json, path)
+                run_job(frame.sparkSession, f"writing quarantined rows of {view}", write)
             frame = frame.filter(holds)
     return verdicts, frame
-
-
-def _write_quarantined(frame: Any, view: str, folder: Path) -> None:
-    path = (folder / view).absolute().as_uri()
-    stage = f"writing quarantined rows of {view}"
-    run_job(frame.sparkSession, stage, lambda: frame.write.mode("append").json(path))
 
 
 def row_condition(frame: Any, expectation: Expectation) -> Any:
@@ -74,7 +71,7 @@ def row_condition(frame: Any, expectation: Expectation) -> Any:
 
     for name in (*expectation.not_null, *expectation.unique):
         if name not in frame.columns:
-            hint = did_you_mean(name, frame.columns) or f"it has {', '.join(frame.columns)}"
+            hint = suggest_column(name, frame)
             message = f"an expectation names `{name}`; `{expectation.view}` has no such column; {hint}"
             raise UsageError(message, part=expectation.part)
     conditions = [column_of(name).isNotNull() for name in expectation.not_null]
@@ -88,7 +85,7 @@ def row_condition(frame: Any, expectation: Expectation) -> Any:
             message = f"the condition `{expectation.condition}` is not valid: {first_line(error)}"
             raise UsageError(message, part=expectation.part) from error
         conditions.append(condition)
-    return reduce(lambda first, second: first & second, conditions) if conditions else None
+    return all_of(conditions) if conditions else None
 
 
 def _judge(frame: Any, expectation: Expectation) -> Verdict:
@@ -99,12 +96,9 @@ def _judge(frame: Any, expectation: Expectation) -> Verdict:
     counts += [functions.count_if(~holds).alias("failed")] if holds is not None else []
     if expectation.unique:
         # As in SQL, a row without one of the values equals no other.
-        counts.append(functions.count_distinct(*(column_of(name) for name in expectation.unique)).alias("distinct"))
-        complete = reduce(
-            lambda first, second: first & second,
-            (column_of(name).isNotNull() for name in expectation.unique),
-        )
-        counts.append(functions.count_if(complete).alias("complete"))
+        columns = [column_of(name) for name in expectation.unique]
+        counts.append(functions.count_distinct(*columns).alias("distinct"))
+        counts.append(functions.count_if(all_present(columns)).alias("complete"))
     stage = f"judging {expectation.label}"
     [row] = run_job(frame.sparkSession, stage, frame.agg(*counts).collect)
     rows = row["rows"]

@@ -16,18 +16,19 @@ import orjson
 import yaml
 
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.lang.catalog import Kind, TypeKey
 from omnigraph.limits import PIPELINE_CONFIG_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.declared.document import (
     SECRET_NAME,
     VARIABLE,
     PipelineDocument,
-    check_branch_name,
     check_branches,
     check_members,
     check_place,
     check_views,
     find_positions,
+    read_branch_name,
 )
 from omnigraph.pipeline.declared.schedule import Schedule, read_schedule
 from omnigraph.public_values import Mode
@@ -74,6 +75,14 @@ class TypeMapping:
     order_by: str | None = None
     is_snapshot: bool = False
     is_patch: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        return "node" if self.source is None else "edge"
+
+    @property
+    def table_key(self) -> TypeKey:
+        return TypeKey.of(self.kind, self.type_name)
 
     @property
     def is_deleting(self) -> bool:
@@ -143,9 +152,14 @@ class PipelineDeclaration:
         return self.publication.merge_into or self.publication.branch
 
     @property
+    def mappings(self) -> tuple[TypeMapping, ...]:
+        """The types that it loads, nodes first."""
+        return (*self.nodes.values(), *self.edges.values())
+
+    @property
     def mode(self) -> Mode:
         """The mode of all types; they are the same, because a run is one commit."""
-        return next(item.mode for item in (*self.nodes.values(), *self.edges.values()))
+        return self.mappings[0].mode
 
 
 def read_pipelines(path: str | Path) -> dict[str, PipelineDeclaration]:
@@ -190,7 +204,6 @@ def parse_pipelines(
 def read_declarations(
     document: PipelineDocument, node: yaml.Node, folder: Path | None = None
 ) -> dict[str, PipelineDeclaration]:
-    """Read the entries of `pipelines`."""
     declared = {}
     for name, entry in document.named(node).items():
         pipeline = _pipeline(document, name, entry, folder)
@@ -222,20 +235,22 @@ def _pipeline(
     check_views(document, members)
     nodes = _mappings(document, members.get("nodes"), views, is_edge=False)
     edges = _mappings(document, members.get("edges"), views, is_edge=True)
-    if not nodes and not edges:
+    mappings = (*nodes.values(), *edges.values())
+    if not mappings:
         document.fault(node, "the pipeline loads nothing; add `nodes` or `edges`")
-    _check_modes(document, node, sources, (*nodes.values(), *edges.values()))
+    _check_modes(document, node, sources, mappings)
     publication = _publication(document, name, members.get("publish"))
-    if publication.merge_into is None and any(item.is_deleting for item in (*nodes.values(), *edges.values())):
+    is_merging = publication.merge_into is not None
+    if not is_merging and any(item.is_deleting for item in mappings):
         document.fault(node, "deletes and loads are published together by a merge; add `publish.merge_into`")
-    if publication.merge_into is None and any(item.is_patch for item in (*nodes.values(), *edges.values())):
+    if not is_merging and any(item.is_patch for item in mappings):
         document.fault(node, "`mode: patch` relies on a merge to keep concurrent changes; add `publish.merge_into`")
     expectations = _expectations(document, members.get("expect"), views)
-    if publication.merge_into is None and any(item.query for item in expectations):
+    if not is_merging and any(item.query for item in expectations):
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
     spark = document.fields(members["spark"], ("master", "conf", "ui"), ()) if "spark" in members else {}
     ui = {"spark.ui.enabled": "true"} if document.boolean(spark.get("ui")) else {}
-    on_error = document.word(members["on_error"], ("fail", "quarantine")) if "on_error" in members else "fail"
+    on_error = document.word(members.get("on_error"), ("fail", "quarantine"))
     schedule = read_schedule(document, members.get("schedule"))
     if len(document.problems) > known:
         return None
@@ -268,14 +283,15 @@ def _check_modes(
     mappings: Sequence[TypeMapping],
 ) -> None:
     modes = {item.mode for item in mappings}
+    is_incremental = any(source.incremental for source in sources.values())
     if any((item.delete_when or item.order_by) and item.mode != "merge" for item in mappings):
         document.fault(node, "`delete_when` and `order_by` need `mode: merge`")
-    if any(item.is_snapshot for item in mappings) and any(source.incremental for source in sources.values()):
+    if is_incremental and any(item.is_snapshot for item in mappings):
         message = "`snapshot` deletes what its rows no longer have, and an `incremental` source has only the new ones"
         document.fault(node, f"{message}; leave out `incremental`, or mark deleted rows with `delete_when`")
     if len(modes) > 1:
         document.fault(node, "a run is one commit, so all its types need the same `mode`; make two pipelines")
-    elif "overwrite" in modes and any(source.incremental for source in sources.values()):
+    elif is_incremental and "overwrite" in modes:
         message = "`overwrite` replaces all entities of a type, and an `incremental` source has only the new ones"
         document.fault(node, f"{message}; use `mode: merge`, or leave out `incremental`")
 
@@ -299,11 +315,9 @@ def _mappings(
     for type_name, entry in document.named(node).items():
         fields = ("from", "columns", "mode", "delete_when", "order_by", *ends)
         members = document.fields(entry, fields, ("from", *ends))
-        view = document.text(members["from"]) if "from" in members else None
-        if view is not None and view not in views:
-            document.fault(members["from"], f"there is no source or transform `{view}`; there are {_list(views)}")
-        mode: Any = document.word(members["mode"], MODES) if "mode" in members else "merge"
-        source, target = (document.text(members[end]) if end in members else None for end in ("src", "dst"))
+        view = document.text(members.get("from"))
+        _check_view(document, members.get("from"), view, views)
+        mode: Any = document.word(members.get("mode"), MODES)
         columns = document.scalars(members.get("columns"))
         for name in (name for name, column in columns.items() if not column.strip() or column == "null"):
             document.fault(members["columns"], f"expected the column of `{name}`")
@@ -312,20 +326,26 @@ def _mappings(
             view or "",
             columns,
             "merge" if mode in (None, "snapshot", "patch") else mode,
-            source,
-            target,
+            document.text(members.get("src")),
+            document.text(members.get("dst")),
             *_delete_rule(document, members.get("delete_when")),
-            document.text(members["order_by"]) if "order_by" in members else None,
+            document.text(members.get("order_by")),
             mode == "snapshot",
             mode == "patch",
         )
     return mappings
 
 
+def _check_view(document: PipelineDocument, node: yaml.Node | None, view: str | None, views: set[str]) -> None:
+    if view is not None and view not in views:
+        known = ", ".join(f"`{name}`" for name in sorted(views)) or "none"
+        document.fault(node, f"there is no source or transform `{view}`; there are {known}")
+
+
 def _delete_rule(document: PipelineDocument, node: yaml.Node | None) -> tuple[str | None, tuple[str, ...]]:
     """Return the column that marks deleted rows, and the values that do; without values, it is a boolean."""
     if not isinstance(node, yaml.MappingNode):
-        return (None if node is None else document.text(node)), ()
+        return document.text(node), ()
     rules = document.entries(node)
     if len(rules) != 1:
         document.fault(node, "name one column and its values, as in `delete_when: { op: [d, delete] }`")
@@ -338,10 +358,8 @@ def _delete_rule(document: PipelineDocument, node: yaml.Node | None) -> tuple[st
 
 def _publication(document: PipelineDocument, name: str, node: yaml.Node | None) -> Publication:
     members = document.fields(node, ("branch", "merge_into", "review"), ()) if node is not None else {}
-    merge_into = document.text(members["merge_into"]) if "merge_into" in members else None
-    branch = document.text(members["branch"]) if "branch" in members else None
-    for member in members.keys() & {"branch", "merge_into"}:
-        check_branch_name(document, members[member], branch if member == "branch" else merge_into)
+    merge_into = read_branch_name(document, members.get("merge_into"))
+    branch = read_branch_name(document, members.get("branch"))
     if merge_into is not None and branch == merge_into:
         document.fault(node, "a branch cannot be merged into itself; name another `branch`")
     elif merge_into is not None and branch == MAIN:
@@ -361,17 +379,16 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
     for index, item in enumerate(document.items(node) if node is not None else ()):
         fields = ("on", "not_null", "unique", "condition", "min_rows", "at_most", "query", "rows", "else")
         members = document.fields(item, fields, ())
-        view = document.text(members["on"]) if "on" in members else None
-        query = document.text(members["query"]) if "query" in members else None
+        view = document.text(members.get("on"))
+        query = document.text(members.get("query"))
         if (view is None) == (query is None):
             document.fault(item, "an expectation is about the rows of a view (`on`) or the answer of a `query`")
-        if view is not None and view not in views:
-            document.fault(members["on"], f"there is no source or transform `{view}`; there are {_list(views)}")
+        _check_view(document, members.get("on"), view, views)
         checks = {"not_null", "unique", "condition", "min_rows"} & members.keys()
         if view is not None and not checks:
             document.fault(item, "nothing is expected; add `not_null`, `unique`, `condition` or `min_rows`")
         check_members(document, members, query)
-        outcome = document.word(members["else"], OUTCOMES) if "else" in members else "stop"
+        outcome = document.word(members.get("else"), OUTCOMES)
         if outcome == "quarantine" and (query is not None or {"unique", "min_rows"} & checks):
             document.fault(item, "only rows that fail `not_null` or `condition` can be left out; use `stop` or `warn`")
         label = f"{view or query} ({', '.join(sorted(checks)) or 'query'})"
@@ -381,11 +398,11 @@ def _expectations(document: PipelineDocument, node: yaml.Node | None, views: set
                 view,
                 document.texts(members["not_null"]) if "not_null" in members else (),
                 document.texts(members["unique"]) if "unique" in members else (),
-                document.statement(members["condition"]) if "condition" in members else None,
+                document.statement(members.get("condition")),
                 document.integer(members.get("min_rows")),
                 _share(document, members.get("at_most"), 1 if outcome == "quarantine" else 0),
                 query,
-                document.integer(members.get("rows")) if "rows" in members else (0 if query is not None else None),
+                document.integer(members["rows"]) if "rows" in members else (0 if query is not None else None),
                 outcome or "stop",
                 f"expect.{index}",
             )
@@ -437,10 +454,6 @@ def _plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
         return {key.value: _plain(value) for key, value in node.value}
     return [_plain(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else node.value
-
-
-def _list(names: set[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"
 
 
 # A shorter value may be part of any word, so it is replaced only if its name says that it is a secret.

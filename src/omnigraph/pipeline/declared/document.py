@@ -38,10 +38,20 @@ class PipelineDocument(Document):
             return str(node.value)
         return super().key(node)
 
+    def text(self, node: yaml.Node | None) -> str | None:
+        """Return a string that is not blank; None if it is missing."""
+        return None if node is None else super().text(node)
+
+    def word(self, node: yaml.Node | None, allowed: Sequence[str]) -> str | None:
+        """Return a string that must be one of the known words; None if it is missing."""
+        return None if node is None else super().word(node, allowed)
+
+    def entries(self, node: yaml.Node | None) -> dict[str, yaml.Node]:
+        """Return the entries of a mapping; none if it is missing."""
+        return {} if node is None else super().entries(node)
+
     def named(self, node: yaml.Node | None) -> dict[str, yaml.Node]:
         """Return the entries of a mapping whose keys are identifiers."""
-        if node is None:
-            return {}
         entries = self.entries(node)
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str) and not _NAME.fullmatch(key.value):
@@ -58,24 +68,20 @@ class PipelineDocument(Document):
         return None
 
     def scalars(self, node: yaml.Node | None) -> dict[str, str]:
-        """Return a mapping of scalars."""
-        return {
-            name: self.scalar(item) or "" for name, item in (self.entries(node) if node is not None else {}).items()
-        }
+        return {name: self.scalar(item) or "" for name, item in self.entries(node).items()}
 
     def settings(self, node: yaml.Node | None) -> dict[str, str]:
         """Return a mapping of scalars that may need secrets; these must be variables."""
-        for name, item in self.entries(node).items() if node is not None else ():
+        for name, item in self.entries(node).items():
             text = str(item.value) if isinstance(item, yaml.ScalarNode) else ""
-            if (SECRET_NAME.search(name) and not _VARIABLES_ONLY.fullmatch(text.strip())) or _SECRET_IN_URL.search(
-                text
-            ):
+            is_plain = SECRET_NAME.search(name) and not _VARIABLES_ONLY.fullmatch(text.strip())
+            if is_plain or _SECRET_IN_URL.search(text):
                 self.fault(item, "a secret must not be in the file; name the variable that holds it as `${NAME}`")
             elif _BROKEN_VARIABLE.search(VARIABLE.sub("", text).strip()):
                 self.fault(item, "a variable is written as `${NAME}`; there are no defaults")
         return self.scalars(node)
 
-    def statement(self, node: yaml.Node) -> str | None:
+    def statement(self, node: yaml.Node | None) -> str | None:
         """Return SQL, in which Spark would replace `${NAME}` by a setting of its own, or by nothing."""
         text = self.text(node)
         if text is not None and "${" in text:
@@ -108,7 +114,7 @@ _TABLES: Final = ("table", "dbtable", "query")
 def check_place(document: PipelineDocument, name: str, node: yaml.Node, values: Mapping[str, str]) -> None:
     """Report a source that does not say which file or table it is, before Spark looks for it."""
     for key, value in document.entries(node).items() if isinstance(node, yaml.MappingNode) else ():
-        is_flag = isinstance(value, yaml.ScalarNode) and value.tag == "tag:yaml.org,2002:bool"
+        is_flag = isinstance(value, yaml.ScalarNode) and value.tag == _BOOLEAN
         if key in ("format", "path", "incremental", "url", *_TABLES) and (not values.get(key, "").strip() or is_flag):
             document.fault(value, f"expected a value for `{key}`")
     if values.get("format") == "jdbc":
@@ -140,17 +146,18 @@ def check_branches(document: PipelineDocument, node: yaml.Node, branches: Mappin
             document.fault(key, message)
 
 
-def check_branch_name(document: PipelineDocument, node: yaml.Node, name: str | None) -> None:
-    """Report a name that no branch can have."""
+def read_branch_name(document: PipelineDocument, node: yaml.Node | None) -> str | None:
+    """Return the name of a branch; reports one that no branch can have."""
     from omnigraph.manifest.branches import checked_name
     from omnigraph.manifest.model import MAIN
 
-    if name in (None, MAIN):
-        return
+    name = document.text(node)
     try:
-        checked_name(str(name), "branch")
+        if name not in (None, MAIN):
+            checked_name(str(name), "branch")
     except GraphError as error:
         document.fault(node, f"{error.message}; use another name")
+    return name
 
 
 def check_views(document: PipelineDocument, members: Mapping[str, yaml.Node]) -> None:

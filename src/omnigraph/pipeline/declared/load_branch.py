@@ -1,19 +1,172 @@
-"""The branch that a run loads to: what earlier runs have left there, and its publication on the target branch."""
+"""The branch that a run loads to: rows that are deleted or completed there, leftovers of earlier runs, and publication.
+
+Deletes are idempotent: a run that breaks off after them has published none, and the next one does them again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
-from omnigraph.errors import BranchNotFound, PolicyDenied, UsageError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph import clock
+from omnigraph.engine.write.mutate import delete_ids, read_ids
+from omnigraph.errors import BranchExists, BranchNotFound, DataError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.catalog import Catalog, EdgeType, Property, Scalar, Type
+from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX, PIPELINE_SNAPSHOT_KEYS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
+from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
+from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import is_stopped, judge_answers
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
-from omnigraph.pipeline.declared.stored_rows import deletes_message
+from omnigraph.pipeline.declared.transform import Deletion
+from omnigraph.pipeline.spark.session import register, run_job
+from omnigraph.rules.coerce import default_value
+from omnigraph.rules.delta import Findings, Ids, one_array, without
+
+_ID: Final = "id of the row"
+
+
+def complete_rows(
+    graph: Graph, pipeline: PipelineDeclaration, spark: Any, rows: Mapping[str, Columns]
+) -> dict[str, Columns]:
+    """Return the rows of each type, those of `mode: patch` with the stored properties that they have no column for.
+
+    The branch of the load is read, and the merge that publishes it works by property, so that what others change
+    meanwhile in these properties stays.
+    """
+    catalog, completed = graph.schema.catalog, dict(rows)
+    for mapping in pipeline.mappings:
+        if not mapping.is_patch or mapping.type_name not in rows:
+            continue
+        columns, type_ = rows[mapping.type_name], catalog.type_of(mapping.table_key)
+        options = {"graph": graph.uri, "type": str(type_.table_key), "branch": _branch_to_read(graph, pipeline)}
+        completed[mapping.type_name] = replace(
+            columns, data=_complete_patch(columns.data, catalog, type_, spark, options)
+        )
+    return completed
+
+
+def _branch_to_read(graph: Graph, pipeline: PipelineDeclaration) -> str:
+    """Return the branch of the load, or the one that it will be made from."""
+    target = pipeline.publication
+    return target.branch if target.branch in graph.branches.list() else str(target.merge_into)
+
+
+def _complete_patch(frame: Any, catalog: Catalog, type_: Type, spark: Any, options: Mapping[str, str]) -> Any:
+    from pyspark.sql import functions
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    columns = set(frame.columns)
+    # A vector follows its text: if that is given, it is made again.
+    missing = [
+        name
+        for name, item in type_.properties.items()
+        if name not in columns and (item.embed is None or item.embed.source not in columns)
+    ]
+    if not missing:
+        return frame
+    # By its id, which follows from the key as in a load: stored values may have another type, or fewer digits.
+    schema = StructType([*frame.schema.fields, StructField(_ID, StringType())])
+    rows = frame.mapInArrow(partial(_add_ids, catalog, type_), schema)
+    register(spark)
+    stored = spark.read.format("omnigraph").options(**options, columns=",".join(["id", *missing])).load()
+    stored = stored.select(*(functions.col(name).alias(f"stored {name}") for name in ("id", *missing)))
+    is_new, now_ms = stored["`stored id`"].isNull(), clock.now_us() // 1_000
+    kept = []
+    for name in missing:
+        column, item = stored[f"`stored {name}`"], type_.properties[name]
+        if item.default is not None:
+            column = functions.when(
+                is_new, _default_of(item, now_ms, stored.schema[f"stored {name}"].dataType)
+            ).otherwise(column)
+        kept.append(column.alias(name))
+    completed = rows.join(stored, rows[f"`{_ID}`"] == stored["`stored id`"], "left")
+    return completed.select(*(rows[f"`{name}`"] for name in frame.columns), *kept)
+
+
+def _default_of(item: Property, now_ms: int, kind: Any) -> Any:
+    """Return the default of a property that a new entity does not mention, as a Spark column."""
+    from pyspark.sql import functions
+
+    if item.default is not None and item.default.kind == "uuid":
+        return functions.expr("uuid()")
+    make = {Scalar.DATE: functions.date_from_unix_date, Scalar.DATETIME: functions.timestamp_millis}
+    value = default_value(item, now_ms)
+    columns = [functions.lit(element) for element in (value if item.type.is_list else [value])]
+    columns = [make[item.type.scalar](column) if item.type.scalar in make else column for column in columns]
+    return (functions.array(*columns) if item.type.is_list else columns[0]).cast(kind)
+
+
+def _add_ids(catalog: Catalog, type_: Type, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add the ids that a load would give to rows; null where a key does not fit, which the load reports."""
+    mapper = ColumnMapper(catalog, type_, Columns(None), Findings())
+    ends = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
+    for batch in batches:
+        named = {name: batch.column(ends.get(name, name)) for name in type_.key or ("id",)}
+        yield batch.append_column(_ID, mapper.identify(pa.table(named)))
+
+
+def deletes_message(name: str) -> str:
+    """Return the message of commits that delete for a pipeline, by which its next run knows them."""
+    return f"Deletes of pipeline {name}"
+
+
+def delete_rows(
+    graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletions: Iterable[Deletion]
+) -> tuple[dict[str, int], bool]:
+    """Delete entities on the branch of the load, which is created if need be.
+
+    Returns how many there were, by type, and whether the rows say that any are to be deleted, there or not.
+    """
+    target, is_any = pipeline.publication, False
+    counts: dict[str, int] = {}
+    for deletion in deletions:
+        ids = _find_ids(graph, pipeline, spark, deletion)
+        is_any |= len(ids) > 0
+        counts[deletion.type.name] = 0
+        if len(ids) and target.branch not in graph.branches.list():
+            with suppress(BranchExists):
+                graph.branches.create(target.branch, str(target.merge_into))
+        session = session_of(graph).with_message(deletes_message(pipeline.name))
+        for start in range(0, len(ids), PIPELINE_DELETED_KEYS_MAX):
+            key = deletion.type.table_key
+            outcome = delete_ids(session, {key: ids.slice(start, PIPELINE_DELETED_KEYS_MAX)}, target.branch)
+            counts[deletion.type.name] += outcome.counts[key]
+    return counts, is_any
+
+
+def _find_ids(graph: Graph, pipeline: PipelineDeclaration, spark: Any, deletion: Deletion) -> Ids:
+    """Return the ids to delete: those of the rows, or all that a snapshot does not have."""
+    type_ = deletion.type
+    stage = f"{pipeline.name}: finding deleted {type_.name}"
+    rows = run_job(spark, stage, deletion.rows.toArrow)
+    mapper = ColumnMapper(graph.schema.catalog, type_, Columns(None), Findings())
+    ids = mapper.identify(rows.combine_chunks()) if rows.num_rows else pa.array([], pa.string())
+    if ids.null_count:
+        row = rows.slice(pc.index(ids.is_null(), True).as_py(), 1).to_pylist()[0]
+        raise DataError(
+            f"a row deletes a `{type_.name}` by {row}, which is not its key; nothing was published. Correct it in a"
+            " transform, or leave it out"
+        )
+    if not deletion.is_snapshot:
+        return ids
+    stored = read_ids(session_of(graph), type_.table_key, _branch_to_read(graph, pipeline))
+    if max(len(ids), len(stored)) > PIPELINE_SNAPSHOT_KEYS_MAX:
+        raise LimitExceeded(
+            f"a snapshot of `{type_.name}` compares {max(len(ids), len(stored)):,} entities; the limit is"
+            f" {PIPELINE_SNAPSHOT_KEYS_MAX:,}. Use `mode: overwrite`, or mark deleted rows with `delete_when`",
+            limit="PIPELINE_SNAPSHOT_KEYS_MAX",
+        )
+    return without(stored, one_array(ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +188,7 @@ class Publisher:
             commit_id=commit.commit_id,
             nodes=record.read_counts(commit, "node"),
             edges=record.read_counts(commit, "edge"),
-            watermarks=record.read_watermarks(commit),
+            watermarks=record.read_json(commit, record.WATERMARKS),
         )
         return self.publish(commit.commit_id)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,11 +36,7 @@ _METRICS: Final = (
     ("runs_total", "counter", "Runs that have ended, by status."),
     ("entities_written_total", "counter", "Entities that runs have loaded, by type."),
     ("entities_deleted_total", "counter", "Entities that runs have deleted, by type."),
-    (
-        "entities_rejected_total",
-        "counter",
-        "Entities that runs have left out for breaking a rule of the schema.",
-    ),
+    ("entities_rejected_total", "counter", "Entities that runs have left out for breaking a rule of the schema."),
     ("rows_quarantined_total", "counter", "Rows that runs have left out for failing an expectation."),
     ("stage_seconds_total", "counter", "Seconds of runs, by stage."),
     ("stage_rows_read_total", "counter", "Rows that Spark has read, by stage."),
@@ -60,15 +55,13 @@ class PipelineMetrics:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._values: Counter[tuple[str, Labels]] = Counter()
+        self._values: defaultdict[tuple[str, Labels], float] = defaultdict(float)
 
     def set(self, name: str, pipeline: str, value: float) -> None:
-        """Set a gauge of a pipeline."""
         with self._lock:
-            self._values[(name, (("pipeline", pipeline),))] = value  # type: ignore[assignment]
+            self._values[(name, (("pipeline", pipeline),))] = value
 
     def remove(self, name: str, pipeline: str) -> None:
-        """Remove a gauge of a pipeline, if it has one."""
         with self._lock:
             self._values.pop((name, (("pipeline", pipeline),)), None)
 
@@ -76,16 +69,15 @@ class PipelineMetrics:
         """Count a run that has ended at a time in Unix seconds; `report` is the JSON of its report, if there is one."""
         with self._lock:
             for name, labels, value in _samples(pipeline, status, report or {}):
-                self._values[(name, labels)] += value  # type: ignore[assignment]
+                self._values[(name, labels)] += value
             label = (("pipeline", pipeline),)
-            self._values[("last_run_timestamp_seconds", label)] = at  # type: ignore[assignment]
+            self._values[("last_run_timestamp_seconds", label)] = at
             if status not in FAILURES:
-                self._values[("last_success_timestamp_seconds", label)] = at  # type: ignore[assignment]
+                self._values[("last_success_timestamp_seconds", label)] = at
             if report is not None:
                 self._values[("last_run_seconds", label)] = sum(report["seconds"].values())
 
     def render(self) -> str:
-        """Return all metrics in the text format of Prometheus."""
         with self._lock:
             values = sorted(self._values.items())
         lines: list[str] = []
@@ -205,13 +197,12 @@ class Lineage:
         namespace = settings.read("OPENLINEAGE_NAMESPACE")
         run_facets: dict[str, Any] = {}
         if self.scheduled_for is not None:
-            run_facets["nominalTime"] = _facet(
-                "1-0-1/NominalTimeRunFacet", nominalStartTime=self.scheduled_for.isoformat()
-            )
+            due = self.scheduled_for.isoformat()
+            run_facets["nominalTime"] = _facet("1-0-1/NominalTimeRunFacet", nominalStartTime=due)
         if error is not None:
-            run_facets["errorMessage"] = _facet(
-                "1-0-1/ErrorMessageRunFacet", message=redact(error, self.pipeline), programmingLanguage="PYTHON"
-            )
+            message = redact(error, self.pipeline)
+            facet = _facet("1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="PYTHON")
+            run_facets["errorMessage"] = facet
         job_type = _facet("2-0-3/JobTypeJobFacet", processingType="BATCH", integration="OMNIGRAPH", jobType="PIPELINE")
         return {
             "eventType": kind,
@@ -295,7 +286,7 @@ def _send_in_time(event: Mapping[str, Any]) -> str | None:
         except (OSError, ValueError) as failure:
             failures.append(str(failure))
 
-    thread = threading.Thread(target=send, name="omnigraph-lineage", daemon=True)
+    thread = Thread(target=send, name="omnigraph-lineage", daemon=True)
     thread.start()
     thread.join(LINEAGE_TIMEOUT_SECONDS)
     if thread.is_alive():

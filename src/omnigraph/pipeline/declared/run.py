@@ -40,12 +40,17 @@ from omnigraph.pipeline.declared.check import (
     require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration, redact_errors
-from omnigraph.pipeline.declared.load_branch import Publisher, delete_leftover_branch, remove_merged_branch
+from omnigraph.pipeline.declared.load_branch import (
+    Publisher,
+    complete_rows,
+    delete_leftover_branch,
+    delete_rows,
+    remove_merged_branch,
+)
 from omnigraph.pipeline.declared.observability import Lineage
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source
-from omnigraph.pipeline.declared.stored_rows import complete_rows, delete_rows
 from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import describing_jobs, run_job
 
@@ -176,7 +181,7 @@ def run(
     options = RunOptions(is_dry, full_refresh, window, backfill_source, sample, scheduled_for)
     check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
-    views = {item.type_name: item.from_view for item in (*pipeline.nodes.values(), *pipeline.edges.values())}
+    views = {item.type_name: item.from_view for item in pipeline.mappings}
     with reporting_to(progress), redact_errors(pipeline), describing_jobs(pipeline.name, views):
         return _Run(graph, pipeline, options, folder).execute_with_lineage(spark, queries)
 
@@ -231,8 +236,8 @@ class _Run:
 
     def _load_new_rows(self, spark: Any, publisher: Publisher, before: Commit | None) -> RunReport:
         known = None if self.options.is_full else before
-        watermarks = {} if known is None else record.read_watermarks(known)
-        compared = {} if known is None else record.read_compared(known)
+        watermarks = {} if known is None else record.read_json(known, record.WATERMARKS)
+        compared = {} if known is None else record.read_json(known, record.COMPARED)
         with self.recorder.stage("start"):
             spark = prepare_session(self.pipeline, spark)
         self._describe_session(spark)
@@ -430,8 +435,8 @@ class _Run:
         return publisher.publish(loaded.commit_id)
 
     def _warn_of_empty_types(self, loaded: LoadReport) -> None:
-        for item in (*self.pipeline.nodes.values(), *self.pipeline.edges.values()):
-            counts = loaded.edges if item.source is not None else loaded.nodes
+        for item in self.pipeline.mappings:
+            counts = loaded.edges if item.kind == "edge" else loaded.nodes
             if (item.is_snapshot or item.mode == "overwrite") and not counts.get(item.type_name):
                 message = (
                     f"`{item.from_view}` has no rows, so no `{item.type_name}` is left; `min_rows` would stop this"

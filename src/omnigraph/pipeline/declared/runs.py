@@ -31,6 +31,7 @@ from omnigraph.public_values import PublicValue
 
 PIPELINE: Final = "pipeline"
 WATERMARKS: Final = "pipeline_watermarks"
+# The columns of the watermarks by source, with how their values are compared: `updated_at (time)`.
 COMPARED: Final = "pipeline_compared"
 DIGEST: Final = "pipeline_digest"
 RUN: Final = "pipeline_run"
@@ -163,7 +164,7 @@ def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
         pipeline.publication.branch,
         pipeline.publication.merge_into,
         last is not None and last.properties.get(DIGEST) != pipeline.digest,
-        {} if last is None else read_watermarks(last),
+        {} if last is None else read_json(last, WATERMARKS),
         None if last is None else _record(last),
         None if unfinished is None else unfinished.commit_id,
         None if schedule is None else schedule.describe(),
@@ -190,24 +191,13 @@ def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | Non
 
 
 def is_reachable(graph: Graph, commit_id: str | None, branch: str) -> bool:
-    """Return True if the history of a branch has a commit."""
     history = session_of(graph).kernel.history(branch)
     return any(commit.commit_id == commit_id for commit in history)
 
 
-def read_watermarks(commit: Commit) -> dict[str, str]:
-    """Return the watermarks by source that a load has reached."""
-    return _read_json(commit, WATERMARKS)
-
-
-def read_compared(commit: Commit) -> dict[str, str]:
-    """Return the columns of the watermarks by source, with how their values are compared: `updated_at (time)`."""
-    return _read_json(commit, COMPARED)
-
-
 def read_counts(commit: Commit, kind: str) -> dict[str, int]:
     """Return the number of loaded entities by type."""
-    keys = {TypeKey(key): count for key, count in _read_json(commit, "counts").items()}
+    keys = {TypeKey(key): count for key, count in read_json(commit, "counts").items()}
     return {key.name: count for key, count in keys.items() if key.kind == kind}
 
 
@@ -255,18 +245,19 @@ def _record(commit: Commit) -> RunRecord:
         read_counts(commit, "node"),
         read_counts(commit, "edge"),
         int(properties.get(QUARANTINED, "0")),
-        read_watermarks(commit),
+        read_json(commit, WATERMARKS),
         properties.get(DIGEST, ""),
         commit.actor,
         properties.get(BACKFILL),
         properties.get(SCHEDULED_FOR),
-        _read_json(commit, DELETED),
+        read_json(commit, DELETED),
         int(properties.get(REJECTED, "0")),
-        _read_json(commit, STAGES),
+        read_json(commit, STAGES),
     )
 
 
-def _read_json(commit: Commit, name: str) -> dict[str, Any]:
+def read_json(commit: Commit, name: str) -> dict[str, Any]:
+    """Return a property of a load that is a JSON object; empty if it has none."""
     try:
         return dict(orjson.loads(commit.properties.get(name, "{}")))
     except (ValueError, TypeError):
@@ -319,7 +310,6 @@ class RunRecorder:
         self.report, self._seconds, self._inputs = self._empty, {}, {}
 
     def set(self, **members: Any) -> None:
-        """Replace members of the report."""
         self.report = replace(self.report, **members)
 
     def add_verdicts(self, verdicts: Iterable[Verdict]) -> None:

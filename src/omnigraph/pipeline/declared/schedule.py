@@ -247,15 +247,15 @@ def read_schedule(document: PipelineDocument, node: yaml.Node | None) -> Schedul
         return None if cron is None else Schedule(cron, ZoneInfo("UTC"))
     fields = ("cron", "timezone", "catch_up", "retries", "retry_seconds")
     members = document.fields(node, fields, ("cron",))
-    cron = _read_cron(document, members["cron"]) if "cron" in members else None
+    cron = _read_cron(document, members.get("cron"))
     zone = _read_zone(document, members.get("timezone"))
-    catch_up: Any = document.word(members["catch_up"], CATCH_UP) if "catch_up" in members else "last"
+    catch_up: Any = document.word(members.get("catch_up"), CATCH_UP)
     retries = _read_number(document, members.get("retries"), 2, 0, SCHEDULE_RETRIES_MAX)
     retry_seconds = _read_number(document, members.get("retry_seconds"), 60, 1, SCHEDULE_RETRY_SECONDS_MAX)
     return None if cron is None else Schedule(cron, zone, catch_up or "last", retries, retry_seconds)
 
 
-def _read_cron(document: PipelineDocument, node: yaml.Node) -> Cron | None:
+def _read_cron(document: PipelineDocument, node: yaml.Node | None) -> Cron | None:
     text = document.text(node)
     try:
         return None if text is None else parse_cron(text)
@@ -265,11 +265,11 @@ def _read_cron(document: PipelineDocument, node: yaml.Node) -> Cron | None:
 
 
 def _read_zone(document: PipelineDocument, node: yaml.Node | None) -> ZoneInfo:
-    name = "UTC" if node is None else document.text(node)
+    name = document.text(node) or "UTC"
     try:
-        return ZoneInfo(name or "UTC")
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        hint = did_you_mean(str(name), available_timezones()) or "use a name such as `Europe/Berlin`"
+        hint = did_you_mean(name, available_timezones()) or "use a name such as `Europe/Berlin`"
         document.fault(node, f"there is no time zone `{name}`; {hint}")
         return ZoneInfo("UTC")
 

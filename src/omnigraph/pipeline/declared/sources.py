@@ -25,11 +25,19 @@ from omnigraph import clock
 from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX, PIPELINE_S3_BATCH_ROWS
-from omnigraph.pipeline.bulk_load.splits import File, find_files
+from omnigraph.pipeline.bulk_load.splits import COMPRESSIONS, File, find_files
+from omnigraph.pipeline.declared.columns import (
+    NUMBER,
+    column_of,
+    find_family,
+    require_distinct_columns,
+    suggest_column,
+    type_of,
+)
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
 from omnigraph.pipeline.filesystems import open_file, open_stream
+from omnigraph.pipeline.spark.executors import map_tasks
 from omnigraph.pipeline.spark.session import first_line, run_job
 from omnigraph.rules.arrow_typing import pc
 
@@ -37,15 +45,9 @@ S3: Final = "s3://"
 # What Hadoop says if no class is configured for the scheme of an address.
 _NO_FILE_SYSTEM: Final = "No FileSystem for scheme"
 _LINES: Final = ("csv", "json", "text")
-_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _LINE_BLOCK_BYTES: Final = 8 << 20
 
 ReadFile = Callable[[str], Iterator[pa.RecordBatch]]
-
-
-def is_without_file_system(path: str, error: Exception) -> bool:
-    """Return True if Spark could not read an address on S3 because it has no file system for it."""
-    return path.startswith(S3) and _NO_FILE_SYSTEM in str(error)
 
 
 def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, str], schema: str | None = None) -> Any:
@@ -98,18 +100,12 @@ def _unify_schemas(chosen: Sequence[File], files: Sequence[File]) -> pa.Schema:
 
 def _map_files(spark: Any, files: Sequence[File], read: ReadFile, schema: Any) -> Any:
     access = graph_access(files[0].name, new_ulid())
-    names = [file.name for file in files]
-    return spark.range(0, len(names), 1, len(names)).mapInArrow(partial(_read_files, access, names, read), schema)
+    return map_tasks(spark, partial(_read_file, access, read), [file.name for file in files], schema)
 
 
-def _read_files(
-    access: GraphAccess, names: Sequence[str], read: ReadFile, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _read_file(access: GraphAccess, read: ReadFile, name: str) -> Iterator[pa.RecordBatch]:
     access.apply_settings()
-    for batch in batches:
-        for index in batch.column(0).to_pylist():
-            assert index is not None
-            yield from read(names[index])
+    yield from read(name)
 
 
 def _read_row_groups(
@@ -159,7 +155,7 @@ def _read_lines_below(header: str, first: str, name: str) -> Iterator[pa.RecordB
 
 def _read_lines(name: str) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a text file, without those that are empty."""
-    compression = next((kind for ending, kind in _COMPRESSIONS.items() if name.endswith(ending)), None)
+    compression = next((kind for ending, kind in COMPRESSIONS.items() if name.endswith(ending)), None)
     rest = b""
     with open_stream(name, compression) as stream:
         while block := stream.read(_LINE_BLOCK_BYTES):
@@ -176,7 +172,6 @@ def _batch_of_lines(block: bytes) -> pa.RecordBatch:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NUMBER: Final = r"^\s*[+-]?[0-9]+(\.[0-9]+)?\s*$"
 # Without these, Spark turns what it cannot parse into nulls, looks only at columns that are used, and takes the columns
 # of a CSV file in the order of another one, and says nothing.
 _STRICT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -239,7 +234,7 @@ def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> A
         raise UsageError(f"source `{source.name}` cannot be read: {first_line(error)}", part=part) from error
     require_distinct_columns(frame, f"source `{source.name}`", part)
     if source.incremental is not None and source.incremental not in columns:
-        hint = did_you_mean(source.incremental, columns) or f"it has {', '.join(columns)}"
+        hint = suggest_column(source.incremental, frame)
         if source.format == "csv" and columns[0] == "_c0":
             hint += "; add `header: true` if its first line has the names"
         raise UsageError(f"source `{source.name}` has no column `{source.incremental}`; {hint}", part=part)
@@ -264,36 +259,9 @@ def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder
     try:
         return reader.load(path)
     except Exception as error:
-        if not is_without_file_system(path, error):
+        if not (path.startswith(S3) and _NO_FILE_SYSTEM in str(error)):
             raise
         return read_s3_files(spark, source.format, path, options, schema)
-
-
-def column_of(name: str) -> Any:
-    """Return a column by its name, whatever characters it has."""
-    from pyspark.sql import functions
-
-    quoted = name.replace("`", "``")
-    return functions.col(f"`{quoted}`")
-
-
-def require_distinct_columns(frame: Any, subject: str, part: str) -> None:
-    """Refuse a view in which two columns have the same name."""
-    names: set[str] = set()
-    for name in frame.columns:
-        if name.lower() in names:
-            raise UsageError(f"{subject} has two columns `{name}`; give one of them another name", part=part)
-        names.add(name.lower())
-
-
-def find_family(frame: Any, column: str) -> str | None:
-    """Return how the values of an incremental column are compared: as numbers, times or text; None if they cannot."""
-    kind = frame.schema[column].dataType.typeName()
-    if kind in ("byte", "short", "integer", "long", "decimal", "float", "double"):
-        return "number"
-    if kind in ("date", "timestamp", "timestamp_ntz"):
-        return "time"
-    return "text" if kind in ("string", "varchar", "char") else None
 
 
 def open_source(
@@ -372,18 +340,18 @@ def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str 
     from pyspark.sql import functions
 
     value = column_of(column)
-    if frame.schema[column].dataType.typeName() in ("float", "double"):
+    if type_of(frame, column) in ("float", "double"):
         # It is above every number, so no later row would be read.
         value = functions.when(~functions.isnan(value), value)
     above = frame if low is None else frame.filter(value.isNull() | (value > _bound(frame, column, low)))
-    largest = functions.max(value)
-    if _is_timestamp(frame, column):
+    largest, is_timestamp = functions.max(value), type_of(frame, column) == "timestamp"
+    if is_timestamp:
         # A point in time, whatever the time zone of the session is.
         largest = functions.unix_micros(largest)
     measured = above.agg(largest.cast("string").alias("largest"), functions.count_if(value.isNull()).alias("missing"))
     [row] = run_job(spark, "reading watermarks", measured.collect)
     text = row["largest"]
-    if text is not None and _is_timestamp(frame, column):
+    if text is not None and is_timestamp:
         text = _instant(int(text), column)
     return text, row["missing"]
 
@@ -417,7 +385,3 @@ def _bound(frame: Any, column: str, text: str) -> Any:
     if frame.sparkSession.range(1).select(bound.isNull().alias("is_null")).first()["is_null"]:
         raise UsageError(f"`{text}` is not a {kind.simpleString()}, the type of `{column}`", column=column, value=text)
     return bound
-
-
-def _is_timestamp(frame: Any, column: str) -> bool:
-    return bool(frame.schema[column].dataType.typeName() == "timestamp")

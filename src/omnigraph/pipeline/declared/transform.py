@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns
+from omnigraph.pipeline.declared.columns import (
+    NUMBER,
+    NUMBER_TYPES,
+    TEXT_TYPES,
+    TIME_TYPES,
+    all_present,
+    column_of,
+    find_family,
+    require_distinct_columns,
+    suggest_column,
+    type_of,
+)
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
-from omnigraph.pipeline.declared.sources import NUMBER, column_of, find_family, require_distinct_columns
 from omnigraph.pipeline.spark.session import first_line
 
 _LINE: Final = re.compile(r"\bline ([0-9]+)")
@@ -42,7 +51,7 @@ class Deletion:
     With `is_snapshot`, these are the ones that stay, and all others are deleted.
     """
 
-    type: NodeType | EdgeType
+    type: Type
     rows: Any
     is_snapshot: bool
 
@@ -50,19 +59,16 @@ class Deletion:
 def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog) -> list[Deletion]:
     """Return what the rows that `delete_when` marks, or that a snapshot no longer has, delete; edges come first."""
     deletions = []
-    types: list[tuple[TypeMapping, NodeType | EdgeType]] = [
-        *((item, catalog.edges[name]) for name, item in pipeline.edges.items()),
-        *((item, catalog.nodes[name]) for name, item in pipeline.nodes.items()),
-    ]
-    for mapping, type_ in types:
+    for mapping in (*pipeline.edges.values(), *pipeline.nodes.values()):
         if not mapping.is_deleting:
             continue
+        type_ = catalog.type_of(mapping.table_key)
         frame = _newest_rows(frames[mapping.from_view], mapping, type_)
         identity = _identity(frame, mapping, type_)
         named = [column.alias(name) for name, column in identity.items()]
         if mapping.is_snapshot:
             # The load reports rows without a key.
-            rows = frame.filter(_is_complete(identity)).select(*named)
+            rows = frame.filter(all_present(identity.values())).select(*named)
         else:
             rows = frame.filter(_is_marked(frame, mapping)).select(*named)
             if mapping.order_by is None:
@@ -72,7 +78,7 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
     return deletions
 
 
-def _identity(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, Any]:
+def _identity(frame: Any, mapping: TypeMapping, type_: Type) -> dict[str, Any]:
     """Return the columns by which a row is known: the key, an id, or for edges without both the ends."""
     columns = _columns_by_property(frame, mapping, type_)
     ends = {"src": mapping.source, "dst": mapping.target} if isinstance(type_, EdgeType) else {}
@@ -93,11 +99,7 @@ def _entity_id(mapping: TypeMapping, columns: Mapping[str, str]) -> Any:
     return functions.coalesce(*ids)
 
 
-def _is_complete(identity: Mapping[str, Any]) -> Any:
-    return reduce(lambda first, second: first & second, (column.isNotNull() for column in identity.values()))
-
-
-def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> Any:
+def _newest_rows(frame: Any, mapping: TypeMapping, type_: Type) -> Any:
     """Return the newest row of each entity by `order_by`, or all rows without it."""
     from pyspark.sql import functions
 
@@ -111,7 +113,7 @@ def _newest_rows(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -
     newest = functions.max_by(row, functions.struct(_order(frame, mapping), content)).alias("row")
     identity = _identity(frame, mapping, type_)
     # Rows without a key are several entities, which the load reports one by one.
-    apart = functions.when(~_is_complete(identity), content)
+    apart = functions.when(~all_present(identity.values()), content)
     return frame.groupBy(*identity.values(), apart).agg(newest).select("row.*")
 
 
@@ -120,10 +122,10 @@ def _order(frame: Any, mapping: TypeMapping) -> Any:
     from pyspark.sql import functions
 
     name = str(mapping.order_by)
-    column, kind = column_of(name), frame.schema[name].dataType.typeName()
+    column, kind = column_of(name), type_of(frame, name)
     if kind in ("float", "double"):
         return functions.when(~functions.isnan(column), column)
-    if kind not in _TEXT:
+    if kind not in TEXT_TYPES:
         return column
     message = f"`order_by: {name}` has numbers that are read as text, and as text 10 is below 9; cast it in a transform"
     return functions.when(~column.rlike(NUMBER), column).when(
@@ -134,13 +136,12 @@ def _order(frame: Any, mapping: TypeMapping) -> Any:
 def _is_marked(frame: Any, mapping: TypeMapping) -> Any:
     from pyspark.sql import functions
 
-    column, kind = column_of(str(mapping.delete_when)), frame.schema[str(mapping.delete_when)].dataType
-    marked = column
+    marked, kind = column_of(str(mapping.delete_when)), type_of(frame, str(mapping.delete_when))
     if mapping.delete_values:
         # As numbers, 1 is 1.0.
-        number = "decimal(38,18)" if kind.typeName() == "decimal" else "double"
-        compared = number if kind.typeName() in _NUMBERS else "string"
-        marked = column.cast(compared).isin(*(functions.lit(value).cast(compared) for value in mapping.delete_values))
+        number = "decimal(38,18)" if kind == "decimal" else "double"
+        compared = number if kind in NUMBER_TYPES else "string"
+        marked = marked.cast(compared).isin(*(functions.lit(value).cast(compared) for value in mapping.delete_values))
     return functions.coalesce(marked, functions.lit(False))
 
 
@@ -148,24 +149,14 @@ def map_types(
     pipeline: PipelineDeclaration, frames: Mapping[str, Any], catalog: Catalog
 ) -> tuple[dict[str, Columns], dict[str, Columns]]:
     """Return the rows of every node type and edge type, with their columns checked against the schema."""
-    nodes, edges = {}, {}
-    for name, item in pipeline.nodes.items():
-        with _about(f"nodes.{name}"):
-            nodes[name] = _map(frames[item.from_view], item, catalog, "node")
-    for name, item in pipeline.edges.items():
-        with _about(f"edges.{name}"):
-            edges[name] = _map(frames[item.from_view], item, catalog, "edge")
-    return nodes, edges
-
-
-@contextmanager
-def _about(part: str) -> Iterator[None]:
-    """Say in errors which part of the declaration they are about."""
-    try:
-        yield
-    except UsageError as error:
-        error.context["part"] = part
-        raise
+    rows: dict[str, dict[str, Columns]] = {"node": {}, "edge": {}}
+    for mapping in pipeline.mappings:
+        try:
+            rows[mapping.kind][mapping.type_name] = _map(frames[mapping.from_view], mapping, catalog)
+        except UsageError as error:
+            error.context["part"] = f"{mapping.kind}s.{mapping.type_name}"
+            raise
+    return rows["node"], rows["edge"]
 
 
 def _check_ends(frame: Any, mapping: TypeMapping, type_: EdgeType, catalog: Catalog) -> None:
@@ -173,8 +164,8 @@ def _check_ends(frame: Any, mapping: TypeMapping, type_: EdgeType, catalog: Cata
     for column, end in ((mapping.source, type_.source), (mapping.target, type_.target)):
         node = catalog.nodes.get(end)
         key = node.properties[node.key[0]] if node is not None and len(node.key) == 1 else None
-        column_type = frame.schema[str(column)].dataType.typeName()
-        if column_type in _TEXT or column_type == "void" or (key is not None and column_type in _accepted(key.type)):
+        column_type = type_of(frame, str(column))
+        if column_type in (*TEXT_TYPES, "void", *(_accepted_types(key.type) if key is not None else ())):
             continue
         expected = f"the key `{end}.{key.name}` is {key.type}" if key is not None else f"the id of a `{end}` is String"
         raise UsageError(
@@ -183,13 +174,12 @@ def _check_ends(frame: Any, mapping: TypeMapping, type_: EdgeType, catalog: Cata
         )
 
 
-def _map(frame: Any, mapping: TypeMapping, catalog: Catalog, kind: str) -> Columns:
-    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if kind == "node" else catalog.edges
-
+def _map(frame: Any, mapping: TypeMapping, catalog: Catalog) -> Columns:
+    types: Mapping[str, Type] = catalog.nodes if mapping.kind == "node" else catalog.edges
     type_ = types.get(mapping.type_name)
     if type_ is None:
         hint = did_you_mean(mapping.type_name, types) or f"the schema has {', '.join(sorted(types)) or 'none'}"
-        raise UsageError(f"there is no {kind} type `{mapping.type_name}`; {hint}", type=mapping.type_name)
+        raise UsageError(f"there is no {mapping.kind} type `{mapping.type_name}`; {hint}", type=mapping.type_name)
     columns = _columns_by_property(frame, mapping, type_)
     _check_properties(frame, mapping, type_, columns)
     if isinstance(type_, EdgeType):
@@ -200,7 +190,7 @@ def _map(frame: Any, mapping: TypeMapping, catalog: Catalog, kind: str) -> Colum
     is_known_by_id = mapping.mode == "merge" and not type_.key
     names = [name for name in columns if name != "id" or not is_known_by_id]
     chosen = [column_of(columns[name]).alias(name) for name in names]
-    if kind == "edge":
+    if mapping.kind == "edge":
         chosen += [column_of(str(mapping.source)).alias("from"), column_of(str(mapping.target)).alias("to")]
     if is_known_by_id:
         # Rows that are read again must find their entities, so an edge without an id is known by its ends.
@@ -208,7 +198,7 @@ def _map(frame: Any, mapping: TypeMapping, catalog: Catalog, kind: str) -> Colum
         frame = _require_one_row_each(rows, mapping, has_ids="id" in columns)
     else:
         frame = frame.select(*chosen)
-    return Columns(frame, "from", "to") if kind == "edge" else Columns(frame)
+    return Columns(frame, "from", "to") if mapping.kind == "edge" else Columns(frame)
 
 
 def _require_one_row_each(frame: Any, mapping: TypeMapping, *, has_ids: bool) -> Any:
@@ -247,14 +237,14 @@ def _edge_id(source: Any, target: Any) -> Any:
     return functions.sha2(functions.to_json(ends, {"timeZone": "UTC"}), 256)
 
 
-def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType) -> dict[str, str]:
+def _columns_by_property(frame: Any, mapping: TypeMapping, type_: Type) -> dict[str, str]:
     """Return the column of each property: as declared, or else those of the same name."""
     ends = [end for end in (mapping.source, mapping.target) if end is not None]
     marks = [name for name in (mapping.delete_when, mapping.order_by) if name is not None]
     for column in (*mapping.columns.values(), *ends, *marks):
         if column not in frame.columns:
-            hint = did_you_mean(column, frame.columns) or f"it has {', '.join(frame.columns)}"
-            raise UsageError(f"`{mapping.from_view}` has no column `{column}`; {hint}", column=column)
+            message = f"`{mapping.from_view}` has no column `{column}`; {suggest_column(column, frame)}"
+            raise UsageError(message, column=column)
     names = {"id", *type_.properties}
     if not mapping.columns:
         if isinstance(type_, EdgeType):
@@ -272,7 +262,7 @@ def _columns_by_property(frame: Any, mapping: TypeMapping, type_: NodeType | Edg
     return columns
 
 
-def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeType, columns: Mapping[str, str]) -> None:
+def _check_properties(frame: Any, mapping: TypeMapping, type_: Type, columns: Mapping[str, str]) -> None:
     """Refuse a mapping that no row could satisfy: no column for a required property, or one of another type."""
     missing = [
         name
@@ -299,7 +289,7 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
         )
     order = mapping.order_by
     if order is not None and find_family(frame, order) is None:
-        kind = frame.schema[order].dataType.typeName()
+        kind = type_of(frame, order)
         raise UsageError(
             f"`order_by` names the column `{order}`, a {kind}; name a number, a time or a text that grows",
             column=order,
@@ -308,13 +298,15 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
         _check_mark(frame, mapping)
     for name, column in columns.items():
         item = type_.properties.get(name)
-        column_type = frame.schema[column].dataType.typeName()
-        element = _element(frame.schema[column].dataType) if item is not None and item.type.is_list else None
-        is_accepted = item is None or column_type in _accepted(item.type)
-        if item is not None and element is not None:
-            is_accepted = element in _accepted_names(replace(item.type, is_list=False))
-            column_type = f"{column_type} of {element}"
-        if item is not None and not is_accepted:
+        if item is None:
+            continue
+        column_type = type_of(frame, column)
+        is_accepted = column_type in ("void", *_accepted_types(item.type))
+        if item.type.is_list and column_type == "array":
+            element = frame.schema[column].dataType.elementType.typeName()
+            is_accepted = element in _accepted_types(replace(item.type, is_list=False))
+            column_type = f"array of {element}"
+        if not is_accepted:
             raise UsageError(
                 f"column `{column}` of `{mapping.from_view}` is a {column_type}, and `{mapping.type_name}.{name}` is"
                 f" {item.type}; cast it in a transform",
@@ -326,7 +318,7 @@ def _check_properties(frame: Any, mapping: TypeMapping, type_: NodeType | EdgeTy
 def _check_mark(frame: Any, mapping: TypeMapping) -> None:
     """Refuse a `delete_when` that could mark no row: without values no boolean, or with values of another type."""
     mark = str(mapping.delete_when)
-    kind = frame.schema[mark].dataType.typeName()
+    kind = type_of(frame, mark)
     if not mapping.delete_values and kind != "boolean":
         raise UsageError(
             f"`delete_when` names the column `{mark}`, which is not a boolean; name the values that mark a deleted row,"
@@ -343,40 +335,24 @@ def _check_mark(frame: Any, mapping: TypeMapping) -> None:
 
 
 def _is_value_of(kind: str, text: str) -> bool:
-    if kind in _NUMBERS:
+    if kind in NUMBER_TYPES:
         return re.fullmatch(NUMBER, text) is not None
     if kind == "boolean":
         return text in ("true", "false")
-    return kind in (*_TEXT, "date", "timestamp", "timestamp_ntz")
+    return kind in (*TEXT_TYPES, *TIME_TYPES)
 
 
-_NUMBERS: Sequence[str] = ("byte", "short", "integer", "long", "decimal", "float", "double")
-_TEXT: Sequence[str] = ("string", "varchar", "char")
+_ACCEPTED_TYPES: Final[Mapping[Scalar, Sequence[str]]] = {
+    # A number of another type is accepted if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
+    **dict.fromkeys(NUMBERS, NUMBER_TYPES),
+    Scalar.BOOL: ("boolean",),
+    Scalar.DATE: ("date", "string"),
+    Scalar.DATETIME: (*TIME_TYPES, "string"),
+    Scalar.BLOB: ("binary", "string"),
+    Scalar.VECTOR: ("array",),
+}
 
 
-def _element(kind: Any) -> str | None:
-    return str(kind.elementType.typeName()) if kind.typeName() == "array" else None
-
-
-def _accepted(type_: PropertyType) -> frozenset[str]:
-    """Return the Spark types whose values a property may take; a value itself may still not fit."""
-    return frozenset({"void", *_accepted_names(type_)})
-
-
-def _accepted_names(type_: PropertyType) -> Iterator[str]:
-    scalar = type_.scalar
-    if type_.is_list or scalar is Scalar.VECTOR:
-        yield "array"
-    elif scalar in INTEGERS or scalar in FLOATS:
-        # A number of another type is names if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
-        yield from _NUMBERS
-    elif scalar is Scalar.BOOL:
-        yield "boolean"
-    elif scalar is Scalar.DATE:
-        yield from ("date", "string")
-    elif scalar is Scalar.DATETIME:
-        yield from ("timestamp", "timestamp_ntz", "date", "string")
-    elif scalar is Scalar.BLOB:
-        yield from ("binary", "string")
-    else:
-        yield from _TEXT
+def _accepted_types(type_: PropertyType) -> Sequence[str]:
+    """Return the Spark types whose values a property may take, besides `void`; a value itself may still not fit."""
+    return ("array",) if type_.is_list else _ACCEPTED_TYPES.get(type_.scalar, TEXT_TYPES)

@@ -1,7 +1,4 @@
-"""The public entry point of an inference: from files and frames to a first `.pg` source and the arguments to load them.
-
-Pure.
-"""
+"""The public entry point of an inference: from files and frames to a first `.pg` source and how to load them."""
 
 from __future__ import annotations
 
@@ -13,18 +10,16 @@ from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from omnigraph import settings
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.tasks import Progress, Runner, Threads, reporting_to
+from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import UsageError
 from omnigraph.lang import diagnostic
 from omnigraph.lang.catalog import Scalar, TypeKey
 from omnigraph.lang.format import format_source
-from omnigraph.limits import LOAD_LOCAL_BYTES_MAX, VECTOR_DIMENSION_MAX
+from omnigraph.limits import VECTOR_DIMENSION_MAX
 from omnigraph.pipeline.bulk_load.splits import (
     Columns,
-    Split,
     detect_format,
     find_files,
     is_frame,
@@ -44,7 +39,7 @@ from omnigraph.pipeline.infer.relations import (
     name_type,
 )
 from omnigraph.pipeline.infer.scan import Scan
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 
 _ENUM_VALUE: Final = re.compile(r"[A-Za-z0-9_-]+")
 # A text is an enum if it has few values that come back often.
@@ -62,7 +57,6 @@ class Table:
 
 
 def render_schema(tables: Sequence[Table], relations: Relations, header: Sequence[str]) -> str:
-    """Return the formatted source of all types."""
     lines = [f"// {_one_line(text)}" for text in header]
     for table in tables:
         lines += ["", *_render_type(table, relations)]
@@ -93,14 +87,14 @@ def _render_properties(table: Table, key: Sequence[str], *, skipped: Sequence[st
         name = table.properties.get(column, "")
         if column in skipped or not column:
             continue
-        evidence = _evidence(table.profile, column, is_key=tuple(key) == (column,))
+        is_key = tuple(key) == (column,)
+        evidence = _evidence(table.profile, column, is_key=is_key)
         if name == "id":
             yield f"// id: {evidence}; the ids of the graph"
             continue
         if profile.type is not None and profile.type.scalar is None:
             yield f"// left out: `{_one_line(column)}` has {profile.type.reason}; {evidence}"
             continue
-        is_key = tuple(key) == (column,)
         written = write_type(profile, is_nullable=table.profile.nulls(column) > 0, is_key=column in key)
         was = f"column `{_one_line(column)}`, " if name != column else ""
         yield f"{name}: {written}{' @key' if is_key else ''} // {was}{evidence}"
@@ -230,10 +224,11 @@ def infer_schema(
             for index, (key, columns) in enumerate(inputs.tables.items())
         }
         frames = {key: columns.data for key, columns in written.items() if is_frame(columns.data)}
-        splits: list[Split] = plan_ndjson(inputs.ndjson)
+        splits = plan_ndjson(inputs.ndjson)
         for key, columns in written.items():
             splits += plan_columns(key, Columns(columns.data)) if key not in frames else []
-        scan = Scan(_choose_runner(choice, sum(split.size for split in splits), frames), splits, frames)
+        runner = choice.by_input(sum(split.size for split in splits), frames.values(), "use a file")
+        scan = Scan(runner, splits, frames)
         profiles = _check_names(scan.profile_tables(), inputs.tables)
         ends = {
             key: (c.source, c.target)
@@ -257,24 +252,16 @@ def _list_inputs(data: Source | Sequence[Source], nodes: Mapping[str, Any], edge
     tables = {key: Columns(paths[0] if len(paths) == 1 else paths) for key, paths in guessed.items()}
     for kind, named in (("node", nodes), ("edge", edges)):
         for name, source in named.items():
-            if not is_type_name(str(name)):
-                raise UsageError(
-                    f"`{name}` is not a type name; type names begin with an upper-case letter", type=str(name)
-                )
+            _require_type_name(str(name))
             tables[TypeKey.of(kind, str(name))] = parse_columns(source)
     if not ndjson and not tables:
         raise UsageError("there is nothing to infer a schema from; give files or frames")
     return _Input(tuple(ndjson), tables, frozenset(guessed) - {TypeKey.of("node", str(name)) for name in nodes})
 
 
-def _choose_runner(choice: RunnerChoice, size: int, frames: Mapping[TypeKey, Any]) -> Runner:
-    for frame in frames.values():
-        if choice.engine == "local":
-            raise UsageError("a DataFrame needs Spark; omit `engine`, or use a file", engine=choice.engine)
-        return Executors(frame.sparkSession)
-    return choice.by_size(
-        size, LOAD_LOCAL_BYTES_MAX, Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
-    )
+def _require_type_name(name: str) -> None:
+    if not is_type_name(name):
+        raise UsageError(f"`{name}` is not a type name; type names begin with an upper-case letter", type=name)
 
 
 def _check_names(
@@ -284,10 +271,7 @@ def _check_names(
     for key, profile in profiles.items():
         if key in tables:
             continue
-        if not is_type_name(key.name):
-            raise UsageError(
-                f"`{key.name}` is not a type name; type names begin with an upper-case letter", type=key.name
-            )
+        _require_type_name(key.name)
         for name in profile.columns:
             if name_property(name) != name:
                 raise UsageError(

@@ -40,7 +40,6 @@ class Sketch:
         return _cut(distinct, counts, _HASHES)
 
     def merge(self, other: Sketch) -> Sketch:
-        """Return the sketch of the values of both."""
         distinct, positions = np.unique(np.concatenate([self.hashes, other.hashes]), return_inverse=True)
         counts = np.zeros(len(distinct), np.int64)
         np.add.at(counts, positions, np.concatenate([self.counts, other.counts]))
@@ -122,7 +121,6 @@ class ColumnProfile:
     example: str = ""
 
     def merge(self, other: ColumnProfile) -> ColumnProfile:
-        """Return the profile of both parts."""
         if not self.values or not other.values:
             return self if self.values else other
         assert self.type is not None
@@ -155,7 +153,6 @@ class TableProfile:
     columns: dict[str, ColumnProfile] = field(default_factory=dict)
 
     def merge(self, other: TableProfile) -> TableProfile:
-        """Return the profile of both parts."""
         columns = {
             name: self.columns.get(name, ColumnProfile()).merge(other.columns.get(name, ColumnProfile()))
             for name in [*self.columns, *other.columns]
@@ -168,10 +165,7 @@ class TableProfile:
 
 def profile_column(column: Column, *, is_text: bool, is_json: bool) -> ColumnProfile:
     """Return the profile of a column: text that has to be read, JSON, or typed values."""
-    values = one_array(column)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    values = values.drop_null()
+    values = _plain_values(column)
     if not len(values):
         return ColumnProfile()
     if pa.types.is_string(values.type) and (is_text or is_json):
@@ -194,10 +188,15 @@ def profile_column(column: Column, *, is_text: bool, is_json: bool) -> ColumnPro
 
 def hash_values(column: Column) -> Hashes:
     """Return the hashes of the values of a column that are not null, as its profile has them."""
+    return hash_column(_texts(_plain_values(column)), SEED)
+
+
+def _plain_values(column: Column) -> Column:
+    """Return the values that are not null, without a dictionary."""
     values = one_array(column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    return hash_column(_texts(values.drop_null()), SEED)
+    return values.drop_null()
 
 
 def _texts(values: Column) -> Column:

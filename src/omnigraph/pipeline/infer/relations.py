@@ -109,15 +109,7 @@ class Relations:
 
 def key_candidates(key: TypeKey, profile: TableProfile) -> list[Columns]:
     """Return the columns that identify the rows of a table, the likeliest key first."""
-    unique = [
-        name
-        for name, column in profile.columns.items()
-        if column.type is not None
-        and column.type.scalar in _KEY_TYPES
-        and not column.type.is_list
-        and profile.nulls(name) == 0
-        and not column.sketch.has_duplicates
-    ]
+    unique = [name for name in _key_columns(profile) if not profile.columns[name].sketch.has_duplicates]
     return [(name,) for name in sorted(unique, key=lambda name: _rank_key(key, name))]
 
 
@@ -135,7 +127,13 @@ def _rank_key(key: TypeKey, name: str) -> tuple[int, int]:
 
 def composite_candidates(profile: TableProfile, size: int) -> list[Columns]:
     """Return pairs or triples of columns that could identify rows, in the order in which an id names them."""
-    usable = [
+    usable = _key_columns(profile)[:INFER_KEY_COLUMNS_MAX]
+    return [tuple(sorted(names)) for names in combinations(usable, size)]
+
+
+def _key_columns(profile: TableProfile) -> list[str]:
+    """Return the columns that may be part of a key: each row has a value, of a type that keys have."""
+    return [
         name
         for name, column in profile.columns.items()
         if column.type is not None
@@ -143,7 +141,6 @@ def composite_candidates(profile: TableProfile, size: int) -> list[Columns]:
         and not column.type.is_list
         and profile.nulls(name) == 0
     ]
-    return [tuple(sorted(names)) for names in combinations(usable[:INFER_KEY_COLUMNS_MAX], size)]
 
 
 def find_end(
@@ -277,7 +274,7 @@ class Relater:
             probe
             for key in self.keys
             if not any(len(columns) == size for columns, _ in self.keys[key])
-            for probe in self._composite_probes(key, size)
+            for probe in (self._probe(key, columns) for columns in composite_candidates(self.profiles[key], size))
         ]
         sketches = self.scan.sketch_ids(probes) if probes else {}
         for probe in probes:
@@ -285,14 +282,10 @@ class Relater:
             if not sketch.has_duplicates:
                 self.keys[probe.key].append((probe.columns, sketch))
 
-    def _composite_probes(self, key: TypeKey, size: int) -> list[Probe]:
-        profile = self.profiles[key]
-        return [self._probe(key, columns) for columns in composite_candidates(profile, size)]
-
     def _probe(self, key: TypeKey, columns: Columns) -> Probe:
-        profiles = self.profiles[key].columns
-        types = tuple(_property_type(profiles[column]) for column in columns)
-        return Probe(key, columns, types)
+        types = (self.profiles[key].columns[column].type for column in columns)
+        scalars = (None if type_ is None else type_.scalar for type_ in types)
+        return Probe(key, columns, tuple(PropertyType(scalar or Scalar.STRING) for scalar in scalars))
 
     def _is_key(self, key: TypeKey, columns: Columns) -> bool:
         """Return True if no two rows have the same key; reads the input once for each range of hashes."""
@@ -320,11 +313,6 @@ class Relater:
                     relations.add_note(
                         key, f"{name}: every value is a key of {other}; an edge to it needs a table with both keys"
                     )
-
-
-def _property_type(profile: ColumnProfile) -> PropertyType:
-    scalar = profile.type.scalar if profile.type is not None else None
-    return PropertyType(scalar if scalar is not None else Scalar.STRING)
 
 
 def _is_number(profile: ColumnProfile) -> bool:

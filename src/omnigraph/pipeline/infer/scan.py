@@ -23,7 +23,7 @@ from omnigraph.engine.tasks import Runner
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import NodeType, Property, PropertyType, TypeKey
 from omnigraph.lang.schema.arrow_schema import key_ids
-from omnigraph.pipeline.bulk_load.read_split import partition_values, read_csv, read_lines, read_parquet
+from omnigraph.pipeline.bulk_load.read_split import read_lines, read_tables
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.infer.profile import ColumnProfile, Sketch, TableProfile, hash_values, profile_column
 from omnigraph.pipeline.key_buckets.hashes import Hashes
@@ -48,19 +48,14 @@ class Rows:
 
 
 def read_rows(split: Split) -> Iterator[Rows]:
-    """Yield the rows of a split."""
     if split.format == "ndjson":
         for buffer, _ in read_lines(split):
             yield from _sort_lines(buffer.removeprefix(_BOM) if split.is_first else buffer)
         return
     assert split.table_key is not None
     findings = Findings()
-    for rows in read_parquet(split) if split.format == "parquet" else read_csv(split, findings):
-        table = rows.table
-        partitions = partition_values(split, table.column_names)
-        for name, value in partitions.items():
-            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
-        yield Rows(split.table_key, table, table.column_names if split.format == "csv" else partitions.keys())
+    for rows, texts in read_tables(split, findings):
+        yield Rows(split.table_key, rows.table, texts)
     findings.raise_if_any()
 
 
@@ -77,15 +72,11 @@ def _sort_lines(buffer: bytes) -> Iterator[Rows]:
         )
         heads = pc.extract_regex(lines, _HEAD)
     names = pc.binary_join_element_wise(heads.field("kind"), heads.field("name"), b":").dictionary_encode()
-    keys = [_table_key(name.decode()) for name in names.dictionary.to_pylist()]
+    named = (name.decode().partition(":") for name in names.dictionary.to_pylist())
+    keys = [TypeKey.of("edge" if kind == "edge" else "node", name) for kind, _, name in named]
     for index in sorted(range(len(keys)), key=keys.__getitem__):
         chosen = lines.filter(pc.equal(names.indices, index))
         yield Rows(keys[index], _read_objects(keys[index], chosen), is_json=True)
-
-
-def _table_key(head: str) -> TypeKey:
-    kind, _, name = head.partition(":")
-    return TypeKey.of("edge" if kind == "edge" else "node", name)
 
 
 def _split_lines(buffer: bytes) -> Column:
@@ -166,13 +157,13 @@ def _read_mixed(lines: Column) -> pa.Table:
     ]
     names = dict.fromkeys(name for members in data for name in members)
     fields = {name: _array_or_struct([members.get(name) for members in data]) for name in names}
-    columns = {end: pa.array([_text_or_null(record.get(end)) for record in records], pa.string()) for end in ENDPOINTS}
+    ends = {end: [record.get(end) for record in records] for end in ENDPOINTS}
+    columns = {
+        end: pa.array([None if value is None else str(value) for value in values], pa.string())
+        for end, values in ends.items()
+    }
     struct = pa.StructArray.from_arrays(list(fields.values()), list(fields)) if fields else pa.nulls(len(records))
     return pa.table({**columns, "data": struct})
-
-
-def _text_or_null(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _array_or_struct(values: list[Any]) -> Column:
@@ -206,7 +197,6 @@ class Scan:
     frames: Mapping[TypeKey, Any]
 
     def profile_tables(self) -> dict[TypeKey, TableProfile]:
-        """Return the profile of every table."""
         return self._run("reading the input", profile_rows, TableProfile.merge)
 
     def sketch_ids(self, probes: Sequence[Probe]) -> dict[Probe, Sketch]:
@@ -259,7 +249,6 @@ def _merge_all(parts: Any, merge: Merge[T]) -> Results[T]:
 
 
 def profile_rows(rows: Rows) -> dict[TypeKey, TableProfile]:
-    """Return the profile of some rows."""
     columns: dict[str, ColumnProfile] = {}
     for name, column in zip(rows.table.column_names, rows.table.columns, strict=True):
         if name:

@@ -4,7 +4,6 @@ Tasks hash keys and write them by bucket; one task per bucket then reads its par
 hashes, so every pair of rows that may break a rule together meets in one bucket, and no process holds all keys.
 
 - `hashes`: 64-bit hashes of columns, and set operations on sorted arrays of them.
-- `type_keys`: the keys of a type that rules across rows compare, as arrays of hashes.
-- `files`: slices of files (tables and numbers), and key segments, which a reader cuts into ranges of any size.
-- `replaced_rows`: the addresses of committed rows that are replaced, by fragment, and the tasks that mark them deleted.
+- `files`: slices of files (tables and numbers), key segments, which a reader cuts into ranges of any size, the keys of
+  a type that rules across rows compare, and the addresses of committed rows that are replaced.
 """

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.embed.cache import is_among as is_among_sorted
+from omnigraph.engine.embed.cache import mix_bits
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
 
@@ -51,7 +53,8 @@ def hash_column(column: Column, seed: str) -> Hashes:
         width = {32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
         plain = column.view(width) if pa.types.is_date(column.type) else column
         bits = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
-    return _mix(bits * _factors(seed)[0] + _factors(seed)[2])
+    # Mixing is a bijection with full avalanche, so it adds no collision.
+    return mix_bits(bits * _factors(seed)[0] + _factors(seed)[2])
 
 
 def bucket_of(column: Column, seed: str, buckets: int) -> Numbers:
@@ -60,10 +63,9 @@ def bucket_of(column: Column, seed: str, buckets: int) -> Numbers:
 
 
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
-    """Return a hash per tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        total = _mix(total * _factors(seed)[1] + hash_column(column, seed))
+        total = mix_bits(total * _factors(seed)[1] + hash_column(column, seed))
     return total
 
 
@@ -89,19 +91,12 @@ def _hash_strings(column: Any, seed: str) -> Hashes:
         if len(rows) == 0:
             return hashes
         word = words[positions] & _MASKS[np.minimum(remaining, 8)]
-        hashes[rows] = _mix((hashes[rows] ^ word) * factor)
+        hashes[rows] = mix_bits((hashes[rows] ^ word) * factor)
         positions, remaining = positions + 8, remaining - 8
     for row in rows[remaining > 0].tolist():
         string = data[offsets[row] : offsets[row + 1]].tobytes()
         hashes[row] = int.from_bytes(hashlib.blake2b(string, digest_size=8, key=seed.encode()[:64]).digest(), "little")
     return hashes
-
-
-def _mix(bits: Hashes) -> Hashes:
-    """The finalizer of splitmix64: a bijection with full avalanche, so it adds no collision."""
-    bits = (bits ^ (bits >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> _U64(27))) * _U64(0x94D049BB133111EB)
-    return bits ^ (bits >> _U64(31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +145,18 @@ def subtract(ordered: Numbers, others: Sequence[Numbers]) -> Numbers:
     """Return the distinct hashes of a sorted array that are in none of the other sorted arrays."""
     # Binary searches of sorted values touch memory in order, which is much faster than at random.
     for hashes in others:
-        ordered = ordered[~_is_among_sorted(ordered, hashes)]
+        ordered = ordered[~is_among_sorted(ordered, hashes)]
     return np.unique(ordered)
 
 
 def intersect(ordered: Numbers, others: Numbers) -> Numbers:
     """Return the distinct hashes that are in both of two sorted arrays."""
-    return np.unique(ordered[_is_among_sorted(ordered, others)])
-
-
-def _is_among_sorted(values: Numbers, others: Numbers) -> Any:
-    if len(others) == 0:
-        return np.zeros(len(values), bool)
-    positions = np.minimum(np.searchsorted(others, values), len(others) - 1)
-    return others[positions] == values
+    return np.unique(ordered[is_among_sorted(ordered, others)])
 
 
 def is_among(values: Numbers, chosen: Numbers) -> Any:
     """Return a mask of the hashes that are among the chosen ones."""
-    return _is_among_sorted(values, np.sort(chosen))
+    return is_among_sorted(values, np.sort(chosen))
 
 
 def find_duplicates(hashes: Numbers, rows: Numbers, limit: int) -> Candidates:

@@ -139,19 +139,14 @@ class _MergeRun:
     files: set[str] = field(default_factory=set)
 
 
+@dataclass
 class RangeMerge:
     """Merges with tasks that have one hash range of the ids of one type each, so that no process holds a whole type."""
 
-    def __init__(
-        self,
-        start: Callable[[], Runner],
-        range_entities: int = MERGE_RANGE_ENTITIES,
-        bucket_keys: int = MERGE_BUCKET_KEYS,
-    ) -> None:
-        self.start = start
-        self._range_entities = range_entities
-        self._bucket_keys = bucket_keys
-        self._runs: list[_MergeRun] = []
+    start: Callable[[], Runner]
+    range_entities: int = MERGE_RANGE_ENTITIES
+    bucket_keys: int = MERGE_BUCKET_KEYS
+    _runs: list[_MergeRun] = field(default_factory=list)
 
     def merge(self, task: Task) -> Settled:
         """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
@@ -218,11 +213,11 @@ class RangeMerge:
             scratch,
             three.ours.snapshot.state.schema.ir,
             committed,
-            0 if task.is_forward else _count_parts(sum(sizes.values()), self._bucket_keys),
+            0 if task.is_forward else _count_parts(sum(sizes.values()), self.bucket_keys),
             is_decided=bool(task.resolutions),
         )
         return _MergeRun(
-            task, job, types, targets, {key: _count_parts(size, self._range_entities) for key, size in sizes.items()}
+            task, job, types, targets, {key: _count_parts(size, self.range_entities) for key, size in sizes.items()}
         )
 
     def _merge_ranges(self, run: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:

@@ -36,7 +36,7 @@ from omnigraph.pipeline.key_buckets.files import (
 from omnigraph.pipeline.key_buckets.hashes import bucket_of, hash_rows
 from omnigraph.public_values import Conflict
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.delta import Changes, Committed, Delta, Ids, one_array, without
+from omnigraph.rules.delta import Changes, Delta, Ids, one_array, without
 from omnigraph.rules.set_rules import cardinality, endpoints, orphans, unique
 from omnigraph.rules.validate import RULES, IndexedViolation, Rule, run_rules
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -70,7 +70,6 @@ class MergeJob:
         return parse_catalog(self.ir)
 
     def partition_of(self, column: Column, parts: int) -> Numbers:
-        """Return the hash partition of each value."""
         return bucket_of(column, self.access.operation_id, parts)
 
 
@@ -149,24 +148,18 @@ def check_bucket(job: MergeJob, parts: Sequence[KeyPart]) -> list[IndexedViolati
     return violations[:limit]
 
 
-def check_row_rules(catalog: Catalog, delta: Delta, committed: Committed) -> list[IndexedViolation]:
-    """Return the violations of row rules in merged rows."""
-    return run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed, MERGE_CONFLICTS_MAX + 1)
-
-
 def _delta(job: MergeJob, parts: Sequence[KeyPart]) -> Delta:
     type_, store = job.catalog.type_of(parts[0].table_key), job.access.store()
     new = [part.rows.read_table(store) for part in parts if part.is_new]
     old = [one_array(part.rows.read_table(store).column("id")) for part in parts if not part.is_new]
     removed = pa.concat_arrays([pa.array([], pa.string()), *old])
-    names = {"id", "src", "dst"} if parts[0].group == _ENDPOINTS else {"id", *type_.unique[int(parts[0].group)]}
-    rows = pa.concat_tables(new).combine_chunks() if new else _empty_rows(job, type_.table_key, names)
+    if new:
+        rows = pa.concat_tables(new).combine_chunks()
+    else:
+        names = {"id", "src", "dst"} if parts[0].group == _ENDPOINTS else {"id", *type_.unique[int(parts[0].group)]}
+        schema = job.access.open(job.committed[type_.table_key]).schema
+        rows = schema.empty_table().select([name for name in schema.names if name in names])
     return Delta(type_, rows, deleted=without(removed, one_array(rows.column("id"))))
-
-
-def _empty_rows(job: MergeJob, table_key: TypeKey, names: set[str]) -> pa.Table:
-    schema = job.access.open(job.committed[table_key]).schema
-    return schema.empty_table().select([name for name in schema.names if name in names])
 
 
 def _with_local_source(delta: Delta) -> Delta:
@@ -182,7 +175,6 @@ class CommittedTarget:
         self.job = job
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        """Return the ids that exist in a type."""
         return one_array(self.matching(table_key, ("id",), {"id": ids}).column("id"))
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
@@ -334,9 +326,11 @@ def _stage_merge(
     target = job.access.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
     columns = columns_of_keys(type_, key_names(type_))
-    old = _find_replaced_rows(committed, target, task, columns, _replaced_ids(merge), moves)
+    updated_ids = one_array(merge.updated.column("id"))
+    old = _find_replaced_rows(committed, target, task, columns, pa.concat_arrays([updated_ids, merge.deleted]), moves)
     if job.buckets:
-        broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
+        changes = Changes(job.catalog, {type_.table_key: Delta(type_, rows, deleted=merge.deleted)})
+        broken = run_rules(ROW_RULES, changes, committed, MERGE_CONFLICTS_MAX + 1)
         keys = write_key_parts(job, type_, rows.select(columns), old)
         merged = replace(merged, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
@@ -344,15 +338,11 @@ def _stage_merge(
     fragments: list[FragmentText] = []
     if rows.num_rows:
         # Updated rows may keep their stored blobs, so their current addresses are needed.
-        current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
+        current = find(target, updated_ids) if type_.has_blobs else old.slice(0, 0)
         rows, stored = blobs.with_kept_blobs(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
     replaced = write_addresses(job.access, job.scratch, old.column(ROW_ADDRESS).to_numpy())
     return replace(merged, fragments=tuple(fragments), replaced=replaced)
-
-
-def _replaced_ids(merge: RowMerge) -> Ids:
-    return pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
 
 
 def _find_replaced_rows(

@@ -48,9 +48,8 @@ class BookEntry:
     finished_at: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as a JSON object."""
-        members = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in members.items()}
+        members: dict[str, Any] = orjson.loads(orjson.dumps(self))
+        return members
 
 
 class ScheduleBook:
@@ -79,7 +78,7 @@ class ScheduleBook:
 
     def write(self, pipeline: str, entry: BookEntry) -> None:
         """Replace the entry of a pipeline; only the holder of the lease does."""
-        self._objects.write(self._path(pipeline), orjson.dumps(entry.to_json(), option=orjson.OPT_INDENT_2))
+        self._objects.write(self._path(pipeline), orjson.dumps(entry, option=orjson.OPT_INDENT_2))
 
     @contextmanager
     def hold_lease(self, actor: str | None = None) -> Iterator[HeldLock]:

@@ -98,7 +98,6 @@ class Child:
         self._process.stdin.flush()
 
     def poll(self) -> Outcome | None:
-        """Return how the run has ended; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -106,14 +105,12 @@ class Child:
         data = self._answer.read()
         self._close()
         try:
-            members = orjson.loads(data)
-            return Outcome(members["status"], members["message"], members["report"])
-        except (ValueError, KeyError, TypeError):
+            return Outcome(**orjson.loads(data))
+        except (ValueError, TypeError):
             reason = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
             return Outcome(FAILED, f"the process of the run {reason} before it had a result; its output says why")
 
     def stop(self) -> None:
-        """End the run at once."""
         self._process.kill()
         self._process.wait()
         self._close()
@@ -132,7 +129,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     outcome = _run(job)
-    os.write(answer, orjson.dumps({"status": outcome.status, "message": outcome.message, "report": outcome.report}))
+    os.write(answer, orjson.dumps(outcome))
     return 0
 
 

@@ -10,10 +10,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import orjson
 
 from omnigraph import clock
 from omnigraph.display import count_of
@@ -73,10 +75,11 @@ class _Started:
     schedule: Schedule
 
 
+@dataclass
 class ScheduleRunner:
     """Starts the due runs of pipelines; `step` is called again and again.
 
-    Args:
+    Attributes:
         book: What was settled.
         read: Returns the pipelines.
         start: Starts a run.
@@ -86,34 +89,23 @@ class ScheduleRunner:
         metrics: What runs are counted in.
     """
 
-    def __init__(
-        self,
-        book: ScheduleBook,
-        read: ReadPipelines,
-        start: StartRun,
-        *,
-        parallel: int,
-        emit: Callable[[ScheduleEvent], None] = lambda event: None,
-        is_lease_lost: Callable[[], bool] = lambda: False,
-        metrics: PipelineMetrics | None = None,
-    ) -> None:
-        self._book = book
-        self._read = read
-        self._start = start
-        self._parallel = parallel
-        self._emit = emit
-        self._is_lease_lost = is_lease_lost
-        self._metrics = metrics or PipelineMetrics()
-        self._pipelines: dict[str, ScheduledPipeline] = {}
-        self._entries: dict[str, BookEntry] = {}
-        # Before this moment, a pipeline needs no look.
-        self._next_look: dict[str, datetime] = {}
-        self._running: dict[str, _Started] = {}
-        self._read_at: float | None = None
-        # Of a runner that works once: runs that are due later are left to the next one.
-        self._last_due: datetime | None = None
-        self._is_stopping = False
-        self.has_failed = False
+    book: ScheduleBook
+    read: ReadPipelines
+    start: StartRun
+    parallel: int
+    emit: Callable[[ScheduleEvent], None] = lambda event: None
+    is_lease_lost: Callable[[], bool] = lambda: False
+    metrics: PipelineMetrics = field(default_factory=PipelineMetrics)
+    has_failed: bool = field(default=False, init=False)
+    _pipelines: Mapping[str, ScheduledPipeline] = field(default_factory=dict, init=False)
+    _entries: dict[str, BookEntry] = field(default_factory=dict, init=False)
+    # Before this moment, a pipeline needs no look.
+    _next_look: dict[str, datetime] = field(default_factory=dict, init=False)
+    _running: dict[str, _Started] = field(default_factory=dict, init=False)
+    _read_at: float | None = field(default=None, init=False)
+    # Of a runner that works once: runs that are due later are left to the next one.
+    _last_due: datetime | None = field(default=None, init=False)
+    _is_stopping: bool = field(default=False, init=False)
 
     @property
     def is_idle(self) -> bool:
@@ -149,7 +141,7 @@ class ScheduleRunner:
         self._finish_runs()
         self._follow()
         for name in sorted(self._pipelines):
-            if name not in self._running and len(self._running) < self._parallel:
+            if name not in self._running and len(self._running) < self.parallel:
                 self._start_if_due(name)
 
     def drain(self) -> None:
@@ -175,7 +167,7 @@ class ScheduleRunner:
         if self._read_at is not None and now - self._read_at < SCHEDULE_FOLLOW_SECONDS:
             return
         try:
-            pipelines = self._read()
+            pipelines = self.read()
         except OmniGraphError as error:
             if self._read_at is None:
                 raise
@@ -190,7 +182,7 @@ class ScheduleRunner:
             if name in scheduled:
                 self._tell("added", f"scheduled: {_schedule_of(scheduled[name]).describe()}", name)
             else:
-                self._metrics.remove("next_run_timestamp_seconds", name)
+                self.metrics.remove("next_run_timestamp_seconds", name)
                 self._tell("removed", "it is no longer scheduled", name)
         self._pipelines = scheduled
         self._next_look.clear()
@@ -218,18 +210,18 @@ class ScheduleRunner:
             self._write(name, entry)
         if due is None:
             self._next_look[name] = schedule.next_runs(now, 1)[0]
-            self._metrics.set("next_run_timestamp_seconds", name, self._next_look[name].timestamp())
+            self.metrics.set("next_run_timestamp_seconds", name, self._next_look[name].timestamp())
             return
         failures = entry.failures if entry.retry_at is not None and entry.due == due else 0
         entry = replace(entry, due=due, status="running", message="", failures=failures, retry_at=None, started_at=now)
         self._write(name, entry)
         # Write-ahead: the book says `running` before the process starts, so a killed runner leaves a trace to look at.
-        self._running[name] = _Started(self._start(item, due), due, schedule)
-        self._metrics.set("running", name, 1)
+        self._running[name] = _Started(self.start(item, due), due, schedule)
+        self.metrics.set("running", name, 1)
         self._tell("started", "started", name, due)
 
     def _find_entry(self, name: str, now: datetime) -> BookEntry:
-        entry = self._entries.get(name) or self._book.read(name)
+        entry = self._entries.get(name) or self.book.read(name)
         if entry is None:
             # Its first run is the next one that is due.
             entry = BookEntry(now)
@@ -249,8 +241,8 @@ class ScheduleRunner:
 
     def _note(self, name: str, started: _Started, outcome: Outcome) -> None:
         now = moment_of(clock.now_us())
-        self._metrics.set("running", name, 0)
-        self._metrics.observe(name, outcome.status, now.timestamp(), outcome.report)
+        self.metrics.set("running", name, 0)
+        self.metrics.observe(name, outcome.status, now.timestamp(), outcome.report)
         entry = replace(self._entries[name], status=outcome.status, message=outcome.message, finished_at=now)
         if outcome.status != FAILED:
             self._settle(name, replace(entry, failures=0), started.due)
@@ -274,10 +266,10 @@ class ScheduleRunner:
     def _write(self, name: str, entry: BookEntry) -> None:
         # Fencing: checked before each write, so that a runner that was paused past its lease does not overwrite the
         # book of the next one. What slips through is harmless: a due time is loaded once, by its commit.
-        if self._is_lease_lost():
+        if self.is_lease_lost():
             self.stop_runs()
             raise ConflictError("another runner has taken over the schedule; this one stops. Its runs are done again")
-        self._book.write(name, entry)
+        self.book.write(name, entry)
         self._entries[name] = entry
         self._next_look.pop(name, None)
 
@@ -289,7 +281,7 @@ class ScheduleRunner:
         due: datetime | None = None,
         outcome: Outcome | None = None,
     ) -> None:
-        self._emit(ScheduleEvent(moment_of(clock.now_us()), kind, message, pipeline, due, outcome))
+        self.emit(ScheduleEvent(moment_of(clock.now_us()), kind, message, pipeline, due, outcome))
 
 
 def _schedule_of(item: ScheduledPipeline) -> Schedule:
@@ -310,15 +302,8 @@ class Upcoming:
     last: BookEntry | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return {
-            "pipeline": self.pipeline,
-            "schedule": self.schedule,
-            "due_now": [due.isoformat() for due in self.due_now],
-            "skipped": self.skipped,
-            "next_runs": [due.isoformat() for due in self.next_runs],
-            "last": None if self.last is None else self.last.to_json(),
-        }
+        members: dict[str, Any] = orjson.loads(orjson.dumps(self))
+        return members
 
 
 def list_upcoming(book: ScheduleBook, pipelines: Iterable[ScheduledPipeline], count: int) -> list[Upcoming]:
@@ -410,18 +395,15 @@ def run_schedule(
         raise UsageError(f"`parallel` is a number of runs, 1 or more; got {parallel}", parallel=parallel)
     folder = None if report is None else prepare_folder(report)
 
-    def start(item: ScheduledPipeline, due: datetime) -> RunningPipeline:
-        return Child(item, due, folder)
-
     with book.hold_lease(actor) as lease:
         runner = ScheduleRunner(
             book,
             read,
-            start,
+            lambda item, due: Child(item, due, folder),
             parallel=parallel,
             emit=on_event,
             is_lease_lost=lambda: lease.is_lost,
-            metrics=metrics,
+            metrics=metrics or PipelineMetrics(),
         )
         try:
             with _stopping_on_signals(runner):

@@ -6,14 +6,16 @@ The one primitive of the pipeline: every payload yields exactly one result, or t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar, get_args
 
+from omnigraph import settings
 from omnigraph.engine.tasks import Runner, Threads, report_progress, weigh_tasks
 from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable, UsageError
-from omnigraph.limits import LOAD_WAVE_TASKS
+from omnigraph.limits import LOAD_LOCAL_BYTES_MAX, LOAD_WAVE_TASKS
 
 # What the functions of the pipeline have in common, for their docstrings.
 ENGINE_DOCS: Final = """
@@ -51,56 +53,54 @@ class Executors:
             return _PROCESSES_UNKNOWN
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        from omnigraph.pipeline.spark.session import run_job
+
         unit, weights = weigh_tasks(payloads, sizes)
         total, mean = sum(weights), sum(weights) / max(1, len(weights))
         results: list[R] = []
         # Spark sends the payloads of a whole job to each of its tasks, so the size of a job is bounded.
         for start in range(0, len(payloads), LOAD_WAVE_TASKS):
-            before = sum(weights[:start])
+            before, wave = sum(weights[:start]), payloads[start : start + LOAD_WAVE_TASKS]
 
             def report(done: int, before: int = before) -> None:
                 report_progress(stage, int(before + done * mean), total, unit)
 
+            def job(wave: Sequence[P] = wave) -> list[Any]:
+                tasks = list(enumerate(wave))
+                return list(map_tasks(self.spark, partial(run_task, work), tasks, "i long, r binary").collect())
+
             report(0)
-            results += self._run_wave(stage, work, payloads[start : start + LOAD_WAVE_TASKS], report)
+            results += _unpack_results(run_job(self.spark, stage, job, report), len(wave), stage)
         return results
 
-    def _run_wave(
-        self, stage: str, work: Callable[[P], R], payloads: Sequence[P], report: Callable[[int], None]
-    ) -> list[R]:
-        from omnigraph.pipeline.spark.session import run_job
 
-        rows = run_job(self.spark, stage, lambda: self._collect(work, payloads), report)
-        return _unpack_results(rows, len(payloads), stage)
-
-    def _collect(self, work: Callable[[P], R], payloads: Sequence[P]) -> list[Any]:
-        count = len(payloads)
-        packed = [pickle.dumps(payload) for payload in payloads]
-        frame = self.spark.range(0, count, 1, count).mapInArrow(executor_function(work, packed), "i long, r binary")
-        return list(frame.collect())
+def map_tasks(spark: Any, work: Callable[[P], Iterable[Any]], payloads: Sequence[P], schema: Any) -> Any:
+    """Return a lazy frame of the Arrow batches that a function yields; each payload is a task of its own."""
+    packed = [pickle.dumps(payload) for payload in payloads]
+    indexes = spark.range(0, len(packed), 1, max(1, len(packed)))
+    return indexes.mapInArrow(partial(run_indexed_tasks, work, packed), schema)
 
 
-def executor_function(work: Callable[[Any], Any], packed: Sequence[bytes]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the function that Spark maps over the indexes of the payloads."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        # Spark discards a worker that has not consumed its input, and with it all its imports.
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                result = run_task(work, packed[index])
-                yield pa.RecordBatch.from_pydict({"i": pa.array([index], pa.int64()), "r": pa.array([result])})
-
-    return run
+def run_indexed_tasks(
+    work: Callable[[Any], Iterable[Any]], packed: Sequence[bytes], batches: Iterator[Any]
+) -> Iterator[Any]:
+    """Yield what a function yields for the payloads whose indexes are in the batches."""
+    # Spark discards a worker that has not consumed its input, and with it all its imports.
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield from work(pickle.loads(packed[index]))
 
 
-def run_task(work: Callable[[Any], Any], packed: bytes) -> bytes:
-    """Run one task; an OmniGraph error is returned as a result, so that Spark does not retry it."""
+def run_task(work: Callable[[P], R], task: tuple[int, P]) -> Iterator[Any]:
+    """Yield the index and the result of a task; an OmniGraph error is a result, so that Spark does not retry it."""
+    import pyarrow as pa
+
+    index, payload = task
     try:
-        return pickle.dumps((True, work(pickle.loads(packed))))
+        result = pickle.dumps((True, work(payload)))
     except OmniGraphError as error:
-        return pickle.dumps((False, error))
+        result = pickle.dumps((False, error))
+    yield pa.RecordBatch.from_pydict({"i": pa.array([index], pa.int64()), "r": pa.array([result])})
 
 
 def _unpack_results(rows: Sequence[Any], count: int, stage: str) -> list[Any]:
@@ -165,6 +165,15 @@ class RunnerChoice:
             if self.is_spark_required or not self._is_flexible:
                 raise
             return local
+
+    def by_input(self, size: int, frames: Iterable[Any], other_input: str) -> Runner:
+        """Return the runner for files of a size, or where DataFrames are; an error names an input for this process."""
+        for frame in frames:
+            if self.engine == "local":
+                raise UsageError(f"a DataFrame needs Spark; omit `engine`, or {other_input}", engine=self.engine)
+            return Executors(frame.sparkSession)
+        threads = Threads(settings.read_integer("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
+        return self.by_size(size, LOAD_LOCAL_BYTES_MAX, threads)
 
     def start_if_required(self) -> None:
         """Fail early if Spark was asked for and does not start."""

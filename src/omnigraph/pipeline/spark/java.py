@@ -65,9 +65,13 @@ def _java_candidates() -> Iterator[str]:
 
 
 def _java_version(java: str) -> int:
-    text = _run_quietly([java, "-version"])
-    match = re.search(r'version "(\d+)', text)
-    return int(match.group(1)) if match else 0
+    """Return the version of a Java runtime; 0 if it is none."""
+    try:
+        completed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(\d+)', completed.stdout + completed.stderr)
+    return int(match[1]) if match else 0
 
 
 def _write_shim(java: str, version: int, cache: Path) -> str:
@@ -79,11 +83,3 @@ def _write_shim(java: str, version: int, cache: Path) -> str:
     temporary.chmod(0o755)
     temporary.replace(shim)
     return str(home)
-
-
-def _run_quietly(command: list[str]) -> str:
-    try:
-        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return completed.stdout + completed.stderr if completed.returncode == 0 else ""

@@ -307,11 +307,14 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         context = spark.sparkContext
     except PySparkException:
         # Spark Connect has no local context to watch or cancel.
-        return _run_remote(stage, job)
+        try:
+            return job()
+        except PySparkException as error:
+            raise _job_failure(stage, error) from error
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
-    prefix = _prefix.get()
+    prefix, _ = _described.get()
     description = f"{prefix}: {stage}" if prefix else stage
 
     def run() -> None:
@@ -331,7 +334,8 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
         if thread.is_alive():
-            _silence(thread)
+            # Py4J logs a traceback in the abandoned thread when Spark stops before the answer of its job.
+            logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
         raise
     if outcome.error is not None:
         raise _job_failure(stage, outcome.error) from outcome.error
@@ -340,11 +344,6 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         measured.add_input(context, group)
     value: T = outcome.value
     return value
-
-
-def _silence(thread: threading.Thread) -> None:
-    """Drop what an abandoned thread logs: Py4J logs a traceback when Spark stops before the answer of its job."""
-    logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
 
 
 @dataclass(slots=True)
@@ -371,20 +370,19 @@ class JobInput:
                     self.bytes += data.inputBytes()
 
 
-_prefix: ContextVar[str | None] = ContextVar("prefix of job descriptions", default=None)
-_views: ContextVar[Mapping[str, str]] = ContextVar("views that types are read from", default=MappingProxyType({}))
+# The prefix of job descriptions, and the views that types are read from.
+_described: ContextVar[tuple[str, Mapping[str, str]]] = ContextVar("pipeline", default=("", MappingProxyType({})))
 _measured: ContextVar[JobInput | None] = ContextVar("input of the jobs of a stage", default=None)
 
 
 @contextmanager
 def describing_jobs(prefix: str, views: Mapping[str, str]) -> Iterator[None]:
     """Let the Spark UI show which pipeline a job belongs to, and which view becomes which type."""
-    tokens = _prefix.set(prefix), _views.set(views)
+    token = _described.set((prefix, views))
     try:
         yield
     finally:
-        _prefix.reset(tokens[0])
-        _views.reset(tokens[1])
+        _described.reset(token)
 
 
 @contextmanager
@@ -400,7 +398,7 @@ def measuring_jobs() -> Iterator[JobInput]:
 
 def reading_stage(type_name: str) -> str:
     """Return the name of the stage that reads the rows of a type: that of its view, if a pipeline has said it."""
-    view = _views.get().get(type_name)
+    view = _described.get()[1].get(type_name)
     return f"reading {type_name}" if view is None else f"{view} → {type_name}"
 
 
@@ -409,15 +407,6 @@ class _Outcome:
 
     value: Any = None
     error: Exception | None = None
-
-
-def _run_remote(stage: str, job: Callable[[], T]) -> T:
-    from pyspark.errors import PySparkException
-
-    try:
-        return job()
-    except PySparkException as error:
-        raise _job_failure(stage, error) from error
 
 
 def _job_failure(stage: str, error: Exception) -> PipelineError:
