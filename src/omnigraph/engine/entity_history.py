@@ -25,7 +25,7 @@ from omnigraph.engine.revisions import NOW, AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
+from omnigraph.lang.catalog import EdgeType, Scalar, Type
 from omnigraph.limits import ENTITY_LOG_COMMITS, ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN, Commit, Pin
@@ -125,7 +125,7 @@ class _Walk:
     def __post_init__(self) -> None:
         check_type("type_name", self.type_name, str)
         view = self.session.view(self.branch, self.at)
-        self.type_: NodeType | EdgeType = find_type(view.catalog, self.type_name)
+        self.type_: Type = find_type(view.catalog, self.type_name)
         self.entity_id = entity_id(self.type_, self.key)
         self._names = {
             **(_ENDS if isinstance(self.type_, EdgeType) else {}),

@@ -354,8 +354,8 @@ def export(
     return export_records(view, selected) if format_ == "ndjson" else export_graph(view, selected, format_)
 
 
-def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
-    types: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
+def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[Type]:
+    types: list[Type] = [*catalog.edges.values(), *catalog.nodes.values()]
     unknown = sorted({*(names or ())} - {type_.name for type_ in types})
     if unknown:
         available = ", ".join(sorted({type_.name for type_ in types}))
@@ -364,7 +364,7 @@ def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeTyp
     return sorted(selected, key=lambda type_: type_.table_key)
 
 
-def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield the records of some types of a view as chunks of whole lines; a line with a large blob comes in several."""
     for type_ in types:
         dataset = view.dataset(type_.table_key)
@@ -373,7 +373,7 @@ def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator
                 yield from record_chunks(dataset, type_, part)
 
 
-def column_names(type_: NodeType | EdgeType) -> list[str]:
+def column_names(type_: Type) -> list[str]:
     """Return the columns of a type in order."""
     return ["id", *type_.ends, *sorted(type_.properties)]
 
@@ -393,7 +393,7 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
         yield batch.slice(start, end - start)
 
 
-def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
+def record_chunks(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield the lines of a batch that `slices` cut; large blobs are read and encoded piece by piece."""
     large = [name for name in blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
@@ -420,13 +420,13 @@ def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.Record
     yield text
 
 
-def record_lines(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
+def record_lines(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
     return string_bytes(pc.binary_join_element_wise(*(part for _, part in _line_parts(dataset, type_, batch)), ""))
 
 
 def _line_parts(
-    dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch, large: Sequence[str] = ()
+    dataset: Dataset, type_: Type, batch: pa.RecordBatch, large: Sequence[str] = ()
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield literal texts and columns of text that make up lines; of a large blob only its name."""
     kind = "edge" if isinstance(type_, EdgeType) else "type"

@@ -22,7 +22,7 @@ from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import catalog_of
@@ -229,7 +229,7 @@ class _Apply:
         updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
-    def _create(self, type_: NodeType | EdgeType) -> Pin:
+    def _create(self, type_: Type) -> Pin:
         """Create the empty dataset of a new type; a retry reuses it."""
         if type_.table_key not in self._created:
             identity = TypeIdentity.of(type_)
@@ -323,7 +323,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
     return [SetPurges(tuple(purges))]
 
 
-def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
+def _embeds(type_: Type, name: str | None = None) -> bool:
     """Return True if a property is the source or target of embeddings; without a name, if any property is."""
     return any(
         property_.embed is not None and name in (None, property_.name, property_.embed.source)

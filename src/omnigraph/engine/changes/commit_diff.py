@@ -54,7 +54,7 @@ from omnigraph.errors import (
     UsageError,
 )
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import EdgeType, Type, TypeKey
 from omnigraph.lang.migrate import Step as SchemaStep
 from omnigraph.lang.migrate import list_steps
 from omnigraph.limits import (
@@ -102,7 +102,7 @@ def _texts(pair: Pair, op: str, rows: pa.Table, before: pa.Table | None, after: 
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
+def image_texts(type_: Type, rows: pa.Table) -> Any:
     """Return each row as `{properties, endpoints?}`, with every property of its type."""
     parts: list[Any] = ['{"properties":{']
     for index, name in enumerate(sorted(type_.properties)):

@@ -23,7 +23,7 @@ from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differi
 from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.rules.arrow_typing import pc
@@ -39,7 +39,7 @@ class Side:
     pin: Pin
 
     @property
-    def type_(self) -> NodeType | EdgeType:
+    def type_(self) -> Type:
         return self.view.catalog.type_of(self.pin.table_key)
 
     @property

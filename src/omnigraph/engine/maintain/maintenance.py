@@ -22,7 +22,7 @@ from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.optimize import Effort, declared_indexes, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
     RECONCILE_ROWS_MAX,
@@ -381,7 +381,7 @@ class Reconciliation:
         self._in_order &= checked
 
 
-def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> _Due | None:
+def _judge(session: GraphSession, snapshot: Snapshot, type_: Type) -> _Due | None:
     dataset = session.kernel.dataset(snapshot, type_.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
     uncovered = _uncovered_rows(dataset, type_)
@@ -394,7 +394,7 @@ def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType
     return _Due(snapshot.branch, type_.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
 
 
-def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
+def _uncovered_rows(dataset: Dataset, type_: Type) -> int:
     """Return the number of rows that the least complete index misses; indexes that cannot be built yet miss none."""
     specs = declared_indexes(type_)
     _, pending = index_build.missing(dataset, specs)

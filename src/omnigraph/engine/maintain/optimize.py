@@ -22,7 +22,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, graph_access, report_progress
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar, TypeKey
+from omnigraph.lang.catalog import EdgeType, Property, Scalar, Type, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
@@ -257,7 +257,7 @@ class _Optimize:
         self._finished, self._total = 0, len(types)
         self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
 
-    def _optimized(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+    def _optimized(self, snapshot: Snapshot, type_: Type) -> None:
         key = type_.table_key
         pin = snapshot.state.pins[key]
         head = drifted_head(self.session.kernel, snapshot, pin)
@@ -270,7 +270,7 @@ class _Optimize:
         self._finished += 1
         report_progress("types optimized", self._finished, self._total)
 
-    def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+    def _stage(self, snapshot: Snapshot, type_: Type) -> None:
         kernel, key = self.session.kernel, type_.table_key
         specs = declared_indexes(type_)
         # Checked on the inherited dataset first, so that a branch forks only datasets that change.
@@ -352,7 +352,7 @@ def split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
     return [replace(segment, fragments=tuple(run)) for run in runs]
 
 
-def declared_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def declared_indexes(type_: Type) -> tuple[IndexSpec, ...]:
     """Return the indexes of a type: ids and endpoints always, then every indexed or singly keyed property.
 
     Names contain the stable property id, so that they stay unique when properties swap names.
@@ -429,7 +429,7 @@ def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]
     return [status for type_ in view.catalog.types for status in _statuses(session, view.snapshot, type_)]
 
 
-def _statuses(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> Iterator[IndexStatus]:
+def _statuses(session: GraphSession, snapshot: Snapshot, type_: Type) -> Iterator[IndexStatus]:
     specs = declared_indexes(type_)
     ready, pending = missing(session.kernel.dataset(snapshot, type_.table_key), specs)
     reasons = {waiting.spec.name: waiting.reason for waiting in pending}
@@ -489,7 +489,7 @@ class _Ensure:
                 intent = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
                 self._intent = self._stack.enter_context(intent)
 
-    def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
+    def _effect(self, snapshot: Snapshot, type_: Type) -> Effect | None:
         key = type_.table_key
         specs = declared_indexes(type_)
         # Checked on the inherited dataset first, so that a branch forks only datasets that change.

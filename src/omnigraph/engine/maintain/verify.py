@@ -25,7 +25,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import EdgeType, NodeType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import key_ids
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
@@ -89,7 +89,7 @@ class TypeScan:
 _ScanKey: TypeAlias = tuple[object, ...]
 
 # Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
-ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[TypeKey, TypeScan | OmniGraphError]]
+ScanTypes: TypeAlias = Callable[[View, Sequence[Type]], Mapping[TypeKey, TypeScan | OmniGraphError]]
 
 
 def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool = False) -> VerifyReport:
@@ -164,7 +164,7 @@ class _Verification:
 
     def _scan_types(self, views: Sequence[View]) -> None:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
-        waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
+        waiting: list[tuple[View, list[Type]]] = []
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
         claimed: set[_ScanKey] = set(self._scans)
         for view in views:
@@ -188,7 +188,7 @@ class _Verification:
             self._scan_in_parallel(group)
         self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
-    def _scan_in_parallel(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
+    def _scan_in_parallel(self, group: Sequence[tuple[View, list[Type]]]) -> None:
         if len(group) == 1:
             results = [self._scan(*group[0])]
         else:
@@ -261,10 +261,10 @@ class _Verification:
 
 
 def _by_rows(
-    waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
-) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
+    waiting: Sequence[tuple[View, list[Type]]],
+) -> Iterator[list[tuple[View, list[Type]]]]:
     """Yield groups to read concurrently: memory is bounded by one large view or several small ones."""
-    group: list[tuple[View, list[NodeType | EdgeType]]] = []
+    group: list[tuple[View, list[Type]]] = []
     rows = 0
     for view, types in waiting:
         row_count = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
@@ -277,20 +277,20 @@ def _by_rows(
         yield group
 
 
-def _identity(view: View, type_: NodeType | EdgeType) -> _ScanKey:
+def _identity(view: View, type_: Type) -> _ScanKey:
     """Return what the check of a type depends on: its version and key, and the versions of its endpoint types."""
     pins = view.snapshot.state.pins
     keys = (type_.table_key, *(TypeKey.of("node", end) for end in type_.ends.values()))
     return (type_.key, *(pins[key].ref for key in keys))
 
 
-def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
+def scan_in_process(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
     """Read all ids of a view into memory and compare them, several types in parallel."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     finished = count(1)
     turn = Lock()
 
-    def scan_or_error(type_: NodeType | EdgeType) -> TypeScan | OmniGraphError:
+    def scan_or_error(type_: Type) -> TypeScan | OmniGraphError:
         try:
             result: TypeScan | OmniGraphError = _scan_type(view, type_, ids)
         except OmniGraphError as error:
@@ -309,7 +309,7 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
     return results
 
 
-def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
+def _scan_type(view: View, type_: Type, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
     rows = view.dataset(type_.table_key).read(columns_to_verify(type_))
     row_ids = rows.column("id")
     if isinstance(type_, NodeType):
@@ -319,12 +319,12 @@ def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.Chunked
     return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
 
 
-def columns_to_verify(type_: NodeType | EdgeType) -> list[str]:
+def columns_to_verify(type_: Type) -> list[str]:
     """Return the columns that show if the ids of a type are right: ids, endpoints and the key."""
     return list(dict.fromkeys(("id", *type_.ends, *type_.key)))
 
 
-def find_wrong_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
+def find_wrong_ids(type_: Type, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
     """Return the ids of rows that do not follow from the key; all of them if a key cannot be an id."""
     ids: pa.ChunkedArray[pa.StringScalar] = rows.column("id")
     if not type_.key or rows.num_rows == 0:
@@ -346,7 +346,7 @@ def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.S
     return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
-def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
+def _findings(view: View, type_: Type, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
     if isinstance(scan, OmniGraphError):
         raise scan
     pin = view.snapshot.state.pins[type_.table_key]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import Mask, RowChanges, equal_values
-from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType, Type
+from omnigraph.lang.catalog import EdgeType, MergeRule, Type
 from omnigraph.public_values import ConflictKind
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array, without
@@ -66,7 +66,7 @@ class Unknown:
 NOTHING_UNKNOWN: Final = Unknown()
 
 
-def units_of(type_: NodeType | EdgeType) -> tuple[Unit, ...]:
+def units_of(type_: Type) -> tuple[Unit, ...]:
     """Return what can change in an entity of a type, each with the rule that settles it."""
     ends = (Unit(("src", "dst"), type_.merge),) if isinstance(type_, EdgeType) else ()
     return (*ends, *(Unit((name,), item.merge or type_.merge) for name, item in sorted(type_.properties.items())))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
@@ -181,7 +181,7 @@ class CommittedRows:
             self._answers[question] = (where, answer)
         return answer
 
-    def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
+    def rows(self, type_: Type, test: ColumnTest) -> Iterator[pa.Table]:
         """Stream full rows that pass a test; blobs are replaced by whether there is one."""
         dataset = self._dataset(type_.table_key)
         logical = arrow_schema(type_)
@@ -196,14 +196,14 @@ class CommittedRows:
                 self._see(type_.table_key, rows)
                 yield without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
-    def rows_of(self, type_: NodeType | EdgeType, ids: Ids) -> pa.Table:
+    def rows_of(self, type_: Type, ids: Ids) -> pa.Table:
         """Return the full rows of ids; blobs are replaced by whether there is one."""
         dataset, logical = self._dataset(type_.table_key), arrow_schema(type_)
         rows = find_rows(dataset, logical.names, {"id": ids})
         self._see(type_.table_key, rows)
         return without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
-    def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
+    def ids_passing(self, type_: Type, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)
         where = _lookup_condition(type_, test)
@@ -223,7 +223,7 @@ class CommittedRows:
             self._found_rows.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
-def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+def _lookup_condition(type_: Type, test: ColumnTest) -> Mapping[str, Column] | None:
     """Return the value of an equality test if its column supports lookups by value."""
     keys = {"id", *type_.ends, *sum(type_.unique, ())}
     if test.op is not CompareOp.EQ or test.column not in keys:

@@ -26,7 +26,7 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.query.check_context import pattern_reads
@@ -224,7 +224,7 @@ class _Deletion:
         catalog, committed = view.catalog, CommittedRows(view)
         pending: dict[TypeKey, PendingType] = {}
 
-        def remove(type_: NodeType | EdgeType, ids: Ids) -> None:
+        def remove(type_: Type, ids: Ids) -> None:
             pending.setdefault(type_.table_key, PendingType(type_, committed)).delete(ids)
 
         self.counts = {}

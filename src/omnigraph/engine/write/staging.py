@@ -19,7 +19,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded, OmniGraphError
 from omnigraph.ids import OperationId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import Snapshot
@@ -129,7 +129,7 @@ def _blobs(values: Any, target: Any) -> Any:
     return arrays.ExtensionArray.from_storage(target, struct)
 
 
-def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
+def check_size(type_: Type, entities: int, size: int) -> None:
     """Raise if a write has too many entities or bytes of one type (E12); kept blobs do not count."""
     if entities > WRITE_ENTITIES_MAX:
         raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")

@@ -25,7 +25,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, com
 from omnigraph.engine.write.staging import check_size
 from omnigraph.errors import DataError
 from omnigraph.ids import new_ulid, new_ulids
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_id, key_ids
@@ -39,7 +39,7 @@ _TEXT = PropertyType(Scalar.STRING)
 class PendingType:
     """The pending rows and deleted ids of one type."""
 
-    def __init__(self, type_: NodeType | EdgeType, committed: CommittedRows) -> None:
+    def __init__(self, type_: Type, committed: CommittedRows) -> None:
         self.type = type_
         self.deleted: Ids = NO_IDS
         self.has_updates = False
@@ -197,9 +197,7 @@ class PatternReader:
             self._caches.trim()
 
 
-def stored_columns(
-    type_: NodeType | EdgeType, rows: pa.Table, types: tuple[PropertyType, ...], names: list[str]
-) -> dict[str, Any]:
+def stored_columns(type_: Type, rows: pa.Table, types: tuple[PropertyType, ...], names: list[str]) -> dict[str, Any]:
     """Return columns in the types that they are stored in; E4 for a value that does not fit."""
     stored = {}
     for name, expected in zip(names, types, strict=True):
@@ -215,7 +213,7 @@ def stored_columns(
     return stored
 
 
-def first_of_each(type_: NodeType | EdgeType, ids: Ids, columns: Mapping[str, Any]) -> Any:
+def first_of_each(type_: Type, ids: Ids, columns: Mapping[str, Any]) -> Any:
     """Return the positions of the first row of each id; rows of one id with different values are an error.
 
     Which of them would win is undefined, so none does.
@@ -348,7 +346,7 @@ class Run:
         self._put(index, type_, statement.verb, values)
         self._count(statement.kind, 1)
 
-    def _put(self, index: int, type_: NodeType | EdgeType, verb: ir.Verb, values: dict[str, Any]) -> None:
+    def _put(self, index: int, type_: Type, verb: ir.Verb, values: dict[str, Any]) -> None:
         """Insert a row, as the verb treats one that exists."""
         pending, ids = self._of(type_), pa.array([values["id"]], pa.string())
         current = pending.current(ids) if verb is not ir.Verb.INSERT else None
@@ -359,7 +357,7 @@ class Run:
         else:
             pending.update(current, {name: values[name] for name in values.keys() - {"id", *type_.key}})
 
-    def _defaults(self, index: int, type_: NodeType | EdgeType, absent: Collection[str]) -> dict[str, Any]:
+    def _defaults(self, index: int, type_: Type, absent: Collection[str]) -> dict[str, Any]:
         """Return the defaults of absent properties that have one."""
         items = [item for name, item in type_.properties.items() if name in absent and item.default is not None]
         values = {item.name: self._constants.default(item) for item in items}
@@ -407,7 +405,7 @@ class Run:
         self._put_rows(type_, statement.verb, ids, columns)
         self._count(statement.kind, len(ids))
 
-    def _put_rows(self, type_: NodeType | EdgeType, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any]) -> None:
+    def _put_rows(self, type_: Type, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any]) -> None:
         pending = self._of(type_)
         if verb is ir.Verb.INSERT or not type_.key:
             pending.insert_rows(ids, self._with_defaults(type_, columns, len(ids)))
@@ -426,7 +424,7 @@ class Run:
             pending.update_columns(current, changed)
 
     def _with_defaults(
-        self, type_: NodeType | EdgeType, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
+        self, type_: Type, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
     ) -> dict[str, Any]:
         columns = dict(named)
         for name, item in type_.properties.items():
@@ -457,7 +455,7 @@ class Run:
         for name in statement.cascades if len(ids) else ():
             self._cascade(self.view.catalog.edges[name], type_.name, ids)
 
-    def _type(self, statement: ir.Matched) -> NodeType | EdgeType:
+    def _type(self, statement: ir.Matched) -> Type:
         self.committed.types_read |= {
             TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.view.catalog)
         }
@@ -470,7 +468,7 @@ class Run:
                 # Incident edges of hidden types are deleted as well, but not counted.
                 self._count("edge", 0 if edge.name in self._uncounted else fallen)
 
-    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
+    def _test(self, type_: Type, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and an equivalent test on committed rows that can use an index."""
         column, expected = predicate.column, predicate.type
         if expected.scalar in NUMBERS:
@@ -486,13 +484,13 @@ class Run:
             return test, ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
         return test, test
 
-    def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
+    def _fitted(self, type_: Type, assignment: ir.Assignment) -> Any:
         in_tuple = any(assignment.column in columns for columns in type_.unique)
         is_key = assignment.column in type_.key or (isinstance(type_, NodeType) and in_tuple)
         target = f"{type_.name}.{assignment.column}"
         return self._constants.fitted(assignment.value, assignment.type, target, is_key=is_key)
 
-    def _of(self, type_: NodeType | EdgeType) -> PendingType:
+    def _of(self, type_: Type) -> PendingType:
         if type_.table_key not in self._pending:
             self._pending[type_.table_key] = PendingType(type_, self.committed)
         return self._pending[type_.table_key]
@@ -509,7 +507,7 @@ def _without_nulls(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.is_valid(rows.column(ir.MATCHED_ID)))
 
 
-def _exists(type_: NodeType | EdgeType, entity_id: str, count: int = 1) -> DataError:
+def _exists(type_: Type, entity_id: str, count: int = 1) -> DataError:
     more = f" and {count - 1} more" if count > 1 else ""
     return DataError(
         f"`{type_.name}` `{entity_id}`{more} exists already; nothing was written. `insert` replaces it, `upsert` sets"
@@ -525,7 +523,7 @@ def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
     return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
 
 
-def _check_ends(type_: NodeType | EdgeType, columns: Mapping[str, Any]) -> None:
+def _check_ends(type_: Type, columns: Mapping[str, Any]) -> None:
     for column, end in (("src", "from"), ("dst", "to")):
         if isinstance(type_, EdgeType) and columns[column].null_count:
             raise DataError(

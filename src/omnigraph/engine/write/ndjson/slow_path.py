@@ -17,7 +17,7 @@ from omnigraph import clock
 from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.rules.arrow_typing import Column, arrays, pc
@@ -37,7 +37,7 @@ _NONE: Final[Mapping[str, object]] = {}
 class Gathered:
     """Entities of one type in input order: the members of `data`, and those of the envelope."""
 
-    type: NodeType | EdgeType
+    type: Type
     known: frozenset[str]
     numbers: list[int] = field(default_factory=list)
     members: list[Mapping[str, Any]] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Envelopes:
                 return self._refuse("N4", f"`{end}` of an edge `{edge.name}` is the id of a node, and is {actual}", end)
         return self._of(edge)
 
-    def _of(self, type_: NodeType | EdgeType) -> Gathered:
+    def _of(self, type_: Type) -> Gathered:
         gathered = self._gathered.get(type_.table_key)
         if gathered is None:
             gathered = self._gathered[type_.table_key] = Gathered(type_, frozenset({"id", *type_.properties}))
@@ -208,7 +208,7 @@ class Aliases:
                 entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
 
 
-def with_key_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.Table:
+def with_key_ids(type_: Type, rows: pa.Table) -> pa.Table:
     """Return rows with the ids that their keys make."""
     position = rows.schema.get_field_index("id")
     return rows.set_column(position, rows.schema.field(position), one_array(key_ids(type_, rows)))
