@@ -6,9 +6,10 @@ dataset are compacted in the same commit, so that many small writes stay cheap t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
+from omnigraph.manifest.requirements import Requirement, SchemaIs
 from omnigraph.rules.arrow_typing import arrays, pc
-from omnigraph.rules.delta import Delta, Intent, is_among, one_array
+from omnigraph.rules.delta import Changes, Delta, Intent, is_among, one_array
 from omnigraph.store.blobs.cells import StoredBlobs
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -43,7 +45,27 @@ class Stager:
 
     appended: dict[TypeKey, tuple[pa.Table, str, Change]] = field(default_factory=dict)
 
-    def stage(self, view: View, deltas: dict[TypeKey, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
+    def plan(
+        self,
+        session: GraphSession,
+        kind: str,
+        changes: Changes,
+        committed: CommittedRows,
+        requirements: Sequence[Requirement] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> Plan:
+        """Stage validated changes, and return their commit plan."""
+        effects = self.stage(committed.view, changes.deltas, committed)
+        return Plan(
+            kind,
+            effects,
+            requirements=(SchemaIs(changes.catalog.ir_hash), *requirements),
+            actor=session.actor,
+            properties=properties,
+            reads=frozenset(committed.types_read | changes.deltas.keys()),
+        )
+
+    def stage(self, view: View, deltas: Mapping[TypeKey, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
         """Return one effect for each type that changes."""
         effects = [self._effect(view, delta, committed) for delta in deltas.values()]
         return tuple(effect for effect in effects if effect is not None)
