@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.coerce import BLOB_PREFIX
 
 _STRING: Final = re.compile(rb'"[^"]*+"')
 
@@ -101,6 +103,18 @@ def json_text(values: pa.Array[Any]) -> pa.Array[Any]:
     """
     text: pa.Array[Any] = pc.fill_null(_encode(values), JSON_NULL)
     return text
+
+
+def value_texts(values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the JSON text of stored values: as `json_text`, with blobs as `base64:` texts.
+
+    >>> value_texts(pa.array([b"a", None], pa.large_binary())).to_pylist()
+    ['"base64:YQ=="', 'null']
+    """
+    if not pa.types.is_large_binary(values.type):
+        return json_text(values)
+    encoded = [None if value is None else f"{BLOB_PREFIX}{b64encode(value).decode()}" for value in values.to_pylist()]
+    return json_text(pa.array(encoded, pa.string()))
 
 
 def has_json_text(type_: pa.DataType) -> bool:

@@ -106,6 +106,11 @@ class TypeChange:
         is_counted = isinstance(rules, EdgeType) and rules.cardinality != Cardinality()
         return bool(rules.properties or rules.unique) or is_counted
 
+    def reshape(self, dataset: Dataset) -> Change | None:
+        """Return the change of the stored columns by metadata alone, for values that keep their types."""
+        columns = self.columns
+        return reshape(dataset, add=columns.added, drop=columns.dropped, rename=columns.renamed, relax=self.relaxed)
+
     def added_rules(self) -> Type:
         """Return the new type with nothing but the constraints that its stored rows may break."""
         renamed = {old.name: new.name for old, new in self.kept.values()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, TypeGuard
 
@@ -80,20 +80,9 @@ def place_of(type_key: str, entity_id: str) -> Position:
 
 def encode(token: Token) -> str:
     """Encode a token as text."""
-    scope, position = token.scope, token.position
-    body = orjson.dumps(
-        {
-            "v": VERSION,
-            "kind": token.kind,
-            "graph": scope.graph,
-            "branch": scope.branch,
-            "incarnation": scope.incarnation,
-            "selection": scope.selection,
-            "commit": token.commit,
-            "cut": token.cut,
-            "place": None if position is None else [position.type_key, position.entity_id, position.digest],
-        }
-    )
+    position = None if token.position is None else astuple(token.position)
+    head = {"v": VERSION, "kind": token.kind, **asdict(token.scope)}
+    body = orjson.dumps({**head, "commit": token.commit, "cut": token.cut, "place": position})
     return urlsafe_b64encode(body + sha256(body).digest()).rstrip(b"=").decode()
 
 
@@ -155,7 +144,7 @@ def _from_json(body: dict[str, object]) -> Token:
     if type(version) is not int or version != VERSION:
         raise rejected(f"it has version {orjson.dumps(version).decode()}; this release reads version {VERSION}")
     kind = str(body["kind"])
-    scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
+    scope = Scope(*(str(body[member.name]) for member in fields(Scope)))
     position = body["place"]
     if position is not None and not _is_position(position):
         raise ValueError("a place must consist of strings")

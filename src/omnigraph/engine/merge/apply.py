@@ -27,7 +27,6 @@ from omnigraph.engine.merge.schema_merge import (
 from omnigraph.engine.merge.three_way import (
     Counted,
     ExecuteMerge,
-    Settled,
     Task,
     ThreeWayState,
     forks_of,
@@ -187,16 +186,7 @@ class Application:
         if not visible:
             # Raise the errors of the real merge.
             raise hidden_data_error(self.session.actor)
-        return MergeReceipt(
-            self.source,
-            self.target,
-            MergeOutcome.CONFLICTED,
-            receipt.bases,
-            types=receipt.types,
-            conflicts=tuple(visible),
-            dry_run=True,
-            actor=self.session.actor,
-        )
+        return replace(receipt, outcome=MergeOutcome.CONFLICTED, conflicts=tuple(visible), schema_changes=None)
 
     def run(self) -> MergeReceipt:
         """Apply and publish; a conflict is an error that lists them all."""
@@ -238,7 +228,8 @@ class Application:
 
         is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
-        self._raise_conflicts(settled)
+        if settled.conflicts:
+            raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts and not three.changes_schema:
             nothing = Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
@@ -349,10 +340,6 @@ class Application:
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that are not about types which the actor may not read."""
         return [conflict for conflict in conflicts if conflict.type_key.name not in self._hidden]
-
-    def _raise_conflicts(self, settled: Settled) -> None:
-        if settled.conflicts:
-            raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
 
     def _conflict_error(self, conflicts: Sequence[Conflict], **options: Any) -> OmniGraphError:
         visible = self._visible_conflicts(conflicts)

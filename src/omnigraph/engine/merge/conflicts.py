@@ -7,7 +7,6 @@ A resolution that resolves no conflict is rejected, and so is a stale one, made 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import BlobValues, literal_values
-from omnigraph.engine.json_text import json_text
-from omnigraph.engine.merge.row_merge import Clash, RowMerge
+from omnigraph.engine.json_text import value_texts
+from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
@@ -65,14 +64,7 @@ def image_of(row: pa.Table | None) -> Image | None:
     """Return a one-row table as a JSON object; None for no row."""
     if row is None:
         return None
-    return {name: _value(one_array(row.column(name))) for name in row.column_names}
-
-
-def _value(values: Any) -> object:
-    if pa.types.is_large_binary(values.type):
-        payload = values[0].as_py()
-        return None if payload is None else f"base64:{b64encode(payload).decode()}"
-    return orjson.loads(json_text(values)[0].as_py())
+    return {name: orjson.loads(value_texts(one_array(row.column(name)))[0].as_py()) for name in row.column_names}
 
 
 _RESOLVE: Final = "Resolve them with `resolutions`, or change one of the sides"
@@ -287,7 +279,7 @@ class Resolutions:
         )
 
     def reject_irrelevant(
-        self, three: ThreeWayState, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
+        self, three: ThreeWayState, is_touched: Callable[[TypeKey, str], bool], violations: Sequence[Violation]
     ) -> None:
         """Raise if an open resolution names an entity that the merge does not change and no rule violation names.
 
@@ -380,11 +372,8 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
     """Return a merge that leaves entities in the given states, overriding earlier decisions."""
     # An upsert into the merge: first take the entities out of all three lists, then put each into the one that fits.
     ids = pa.array(list(states), pa.string())
-
-    def others(rows: pa.Table) -> pa.Table:
-        return rows.filter(pa.array(~is_among(one_array(rows.column("id")), ids)))
-
-    inserted, updated, deleted = [others(merge.inserted)], [others(merge.updated)], [without(merge.deleted, ids)]
+    inserted, updated = [rows_without(merge.inserted, ids)], [rows_without(merge.updated, ids)]
+    deleted = [without(merge.deleted, ids)]
     for entity_id, (ours, row) in states.items():
         if row is None and ours is not None:
             deleted.append(pa.array([entity_id], pa.string()))
@@ -403,7 +392,7 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
 def touches(merge: RowMerge, entity_id: str) -> bool:
     """Return True if a merge changes an entity of its type."""
     entity = pa.array([entity_id])
-    ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
+    ids = [ids_of(merge.inserted), ids_of(merge.updated), merge.deleted]
     return any(is_among(entity, changed).any() for changed in ids)
 
 
