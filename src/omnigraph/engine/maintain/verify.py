@@ -22,7 +22,7 @@ from omnigraph.engine.maintain.optimize import describe_coverage
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.engine.tasks import report_progress
+from omnigraph.engine.tasks import group_by_weight, report_progress
 from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType, Type, TypeKey
@@ -183,8 +183,10 @@ class _Verification:
                 ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
+        # Memory is bounded by one large view or several small ones.
+        groups = group_by_weight(waiting, _count_rows, VERIFY_BATCH_ROWS)
         # A Spark cluster is used from one thread.
-        for group in _by_rows(waiting) if self._scan is scan_in_process else ([entry] for entry in waiting):
+        for group in groups if self._scan is scan_in_process else ([entry] for entry in waiting):
             self._scan_in_parallel(group)
         self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
@@ -260,21 +262,9 @@ class _Verification:
         return [*snapshot.state.pins.values()]
 
 
-def _by_rows(
-    waiting: Sequence[tuple[View, list[Type]]],
-) -> Iterator[list[tuple[View, list[Type]]]]:
-    """Yield groups to read concurrently: memory is bounded by one large view or several small ones."""
-    group: list[tuple[View, list[Type]]] = []
-    rows = 0
-    for view, types in waiting:
-        row_count = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
-        if group and rows + row_count > VERIFY_BATCH_ROWS:
-            yield group
-            group, rows = [], 0
-        group.append((view, types))
-        rows += row_count
-    if group:
-        yield group
+def _count_rows(scan: tuple[View, list[Type]]) -> int:
+    view, types = scan
+    return sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
 
 
 def _identity(view: View, type_: Type) -> _ScanKey:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
@@ -34,12 +34,12 @@ from omnigraph.engine.merge.three_way import (
     merge_in_memory,
 )
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.staging import LazyIntent
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
-from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
@@ -157,7 +157,6 @@ class Application:
     # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
     expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
-    _intent: Declared | None = None
     _earlier: _Prepared | None = None
 
     @property
@@ -193,10 +192,12 @@ class Application:
         self.session.kernel.resolve(self.target)
         receipts: list[MergeReceipt] = []
         with ExitStack() as stack:
+            # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
+            intent = LazyIntent(self.session, self.kind, stack)
 
             def prepare(snapshot: Snapshot) -> Plan | None:
                 BranchIs(self.expected).check(snapshot)
-                plan, receipt = self._prepare(snapshot, stack)
+                plan, receipt = self._prepare(snapshot, intent)
                 receipts[:] = [receipt]
                 return plan
 
@@ -206,7 +207,7 @@ class Application:
             return receipt
         return replace(receipt, commit=self.session.redact_receipt(published.commit, self.target))
 
-    def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
+    def _prepare(self, snapshot: Snapshot, intent: LazyIntent) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel
         ours = self.session.full_view_of(snapshot)
         sides = self.choose(ours)
@@ -220,12 +221,7 @@ class Application:
         except _SchemaConflicts as error:
             raise self._conflict_error(error.conflicts, advice=_CHANGE_SCHEMA) from None
 
-        def hold() -> Declared:
-            # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
-            if self._intent is None:
-                self._intent = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
-            return self._intent
-
+        hold = partial(intent.declare, snapshot)
         is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         if settled.conflicts:
