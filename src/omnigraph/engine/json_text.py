@@ -181,6 +181,14 @@ def string_bytes(lines: pa.Array[Any]) -> bytes:
     return bytes(memoryview(data)[start:end]) if data is not None else b""
 
 
+DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def datetime_texts(values: pa.Array[Any]) -> Any:
+    """Return a column of `DateTime` as texts in ISO 8601."""
+    return pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
+
+
 def quote_texts(texts: Any) -> Any:
     """Return texts that need no escapes as JSON strings, and null for none."""
     return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), JSON_NULL)

@@ -110,18 +110,20 @@ def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool =
         kernel.close()
 
 
+@dataclass
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, session: GraphSession, scan: ScanTypes) -> None:
-        self._session = session
-        self._scan = scan
-        self._scans: dict[_ScanKey, TypeScan | OmniGraphError] = {}
-        self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
-        self._deletions = DeletionChecksums(session.kernel)
+    session: GraphSession
+    scan: ScanTypes
+    _scans: dict[_ScanKey, TypeScan | OmniGraphError] = field(default_factory=dict)
+    _parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._deletions = DeletionChecksums(self.session.kernel)
 
     def run(self, data: bool) -> VerifyReport:
-        kernel = self._session.kernel
+        kernel = self.session.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
         pins: dict[DatasetRef, Pin] = {}
@@ -155,7 +157,7 @@ class _Verification:
 
     def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
-            return self._session.full_view(branch)
+            return self.session.full_view(branch)
         except BranchNotFound:
             # It was deleted since they were listed, and needs no check.
             return None
@@ -186,17 +188,17 @@ class _Verification:
         # Memory is bounded by one large view or several small ones.
         groups = group_by_weight(waiting, _count_rows, VERIFY_BATCH_ROWS)
         # A Spark cluster is used from one thread.
-        for group in groups if self._scan is scan_in_process else ([entry] for entry in waiting):
+        for group in groups if self.scan is scan_in_process else ([entry] for entry in waiting):
             self._scan_in_parallel(group)
-        self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
+        self._parts |= zip(parts, self.session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
     def _scan_in_parallel(self, group: Sequence[tuple[View, list[Type]]]) -> None:
         if len(group) == 1:
-            results = [self._scan(*group[0])]
+            results = [self.scan(*group[0])]
         else:
             # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
-                futures = [pool.submit(copy_context().run, self._scan, view, types) for view, types in group]
+                futures = [pool.submit(copy_context().run, self.scan, view, types) for view, types in group]
             results = [future.result() for future in futures]
         for (view, types), by_key in zip(group, results, strict=True):
             keys = {type_.table_key: _identity(view, type_) for type_ in types}
@@ -232,15 +234,14 @@ class _Verification:
         """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
         points: list[tuple[str, DatasetRef, CommitId | None]] = []
         for tag in main.state.tags.values():
-            points.append(
-                (f"tag `{tag.name}`", DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version), tag.commit_id)
-            )
+            ref = DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version)
+            points.append((f"tag `{tag.name}`", ref, tag.commit_id))
         for branch in main.state.branches.values():
-            begun = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
-            points.append((f"the beginning of branch `{branch.name}`", begun, None))
+            ref = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
+            points.append((f"the beginning of branch `{branch.name}`", ref, None))
         distinct = sorted({(ref, commit) for _, ref, commit in points}, key=str)
         tasks = [partial(self._point, ref, commit) for ref, commit in distinct]
-        read = dict(zip(distinct, self._session.kernel.store.in_parallel(tasks), strict=True))
+        read = dict(zip(distinct, self.session.kernel.store.in_parallel(tasks), strict=True))
         for label, ref, commit in points:
             recorded = read[ref, commit]
             if isinstance(recorded, OmniGraphError):
@@ -249,7 +250,7 @@ class _Verification:
                 pins |= {pin.ref: pin for pin in recorded}
 
     def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
-        kernel = self._session.kernel
+        kernel = self.session.kernel
         try:
             snapshot = kernel.at_ref(ref)
             if commit is not None and snapshot.head != commit:

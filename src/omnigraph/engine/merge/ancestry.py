@@ -106,15 +106,6 @@ class MergeBase(Generic[T]):
         return base
 
 
-def best_common_ancestors(commits: Commits, ours: CommitId, theirs: CommitId) -> tuple[CommitId, ...]:
-    """Return the best common ancestors, newest first, as `git merge-base --all` does.
-
-    Best means: no ancestor of another common ancestor. A commit counts as its own ancestor. Criss-cross merges give
-    several, unrelated histories none. The cost is nearly linear in the number of commits newer than the result.
-    """
-    return _best(commits, (ours,), (theirs,))
-
-
 def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
     """Return True if a commit is an ancestor of another, or the same."""
     return older in _paint_down(commits, (older,), (newer,))
@@ -150,6 +141,11 @@ class _Joining:
 
 
 def _best(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> tuple[CommitId, ...]:
+    """Return the best common ancestors, newest first, as `git merge-base --all` does.
+
+    Best means: no ancestor of another common ancestor. A commit counts as its own ancestor. Criss-cross merges give
+    several, unrelated histories none. The cost is nearly linear in the number of commits newer than the result.
+    """
     common = _paint_down(commits, ours, theirs)
     if len(common) > 1:
         # Clocks that were wrong can leave an ancestor of another among them.

@@ -25,7 +25,7 @@ from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
-from omnigraph.engine.json_text import has_json_text, json_text, quote_texts, string_bytes
+from omnigraph.engine.json_text import DATETIME_FORMAT, has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
@@ -68,7 +68,6 @@ from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
-_DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class FrameLines(io.BufferedReader):
@@ -204,7 +203,7 @@ def _column_text(name: str, values: Any) -> Any:
     if pa.types.is_timestamp(type_):
         zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
         utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
-        return quote_texts(pc.strftime(utc, _DATETIME_FORMAT))
+        return quote_texts(pc.strftime(utc, DATETIME_FORMAT))
     if pa.types.is_date(type_):
         return quote_texts(values.cast(pa.string()))
     if _plain_type(type_) != type_:
