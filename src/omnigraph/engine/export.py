@@ -31,7 +31,7 @@ from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar, Type
+from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Scalar, Type
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import pc
@@ -220,10 +220,7 @@ def _element_head(type_: Type, batch: pa.RecordBatch) -> list[Any]:
 
 def write_gexf(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield the document: attributes, nodes, edges."""
-    by_kind: dict[str, list[Type]] = {
-        "node": [type_ for type_ in types if isinstance(type_, NodeType)],
-        "edge": [type_ for type_ in types if isinstance(type_, EdgeType)],
-    }
+    by_kind = {kind: [type_ for type_ in types if type_.kind == kind] for kind in KINDS}
     attributes = {
         kind: {(kind, "type", "string"): "k0", **_attribute_ids(members, _GEXF_TYPES)}
         for kind, members in by_kind.items()
@@ -341,12 +338,12 @@ def export(
 
 
 def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[Type]:
-    types: list[Type] = [*catalog.edges.values(), *catalog.nodes.values()]
+    types = catalog.types
     unknown = sorted({*(names or ())} - {type_.name for type_ in types})
     if unknown:
         available = ", ".join(sorted({type_.name for type_ in types}))
         raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {available}", type_name=unknown[0])
-    selected = [type_ for type_ in types if type_.name in names] if names else types
+    selected = (type_ for type_ in types if not names or type_.name in names)
     return sorted(selected, key=lambda type_: type_.table_key)
 
 

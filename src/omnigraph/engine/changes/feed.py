@@ -29,7 +29,6 @@ from omnigraph.engine.export import export_records
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, UsageError
 from omnigraph.ids import CommitId, is_ulid
-from omnigraph.lang.catalog import Type
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
 from omnigraph.manifest.history import FirstParentLine
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -200,11 +199,11 @@ def baseline(
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
-    types: list[Type] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
+    types = sorted(view.catalog.types, key=lambda type_: type_.table_key)
     selected = [type_ for type_ in types if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from export_records(view, sorted(selected, key=lambda type_: type_.table_key))
+        yield from export_records(view, selected)
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

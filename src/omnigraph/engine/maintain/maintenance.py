@@ -1,9 +1,7 @@
 """The `maintenance` of a graph: its public methods, and automatic rounds, run by at most one process at a time.
 
-Methods import their part of the engine on use: most processes only read.
-
-Finishes links, rolls back crashed operations, and optimizes types over a threshold. Deletes no version, and no files
-except those of crashed operations.
+Methods import what only they need on use: most processes only read. A round finishes links, rolls back crashed
+operations, and optimizes types over a threshold. It deletes no version, and only the files of crashed operations.
 """
 
 from __future__ import annotations
@@ -19,7 +17,16 @@ from typing import TYPE_CHECKING, Self
 
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain.optimize import Effort, declared_indexes, optimize
+from omnigraph.engine.maintain.optimize import (
+    Effort,
+    IndexReport,
+    IndexStatus,
+    OptimizeReport,
+    declared_indexes,
+    ensure_indices,
+    list_indexes,
+    optimize,
+)
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
 from omnigraph.lang.catalog import Type, TypeKey
@@ -39,7 +46,6 @@ from omnigraph.store.write.transaction import ROWS_PER_FILE
 if TYPE_CHECKING:
     from omnigraph.engine.history import AuditEntry
     from omnigraph.engine.maintain.cleanup import CleanupReport
-    from omnigraph.engine.maintain.optimize import IndexReport, IndexStatus, OptimizeReport
     from omnigraph.engine.maintain.repair import RepairReport
     from omnigraph.engine.maintain.verify import VerifyReport
 
@@ -67,8 +73,6 @@ class Maintenance:
             >>> graph.maintenance.ensure_indices().branch
             'main'
         """
-        from omnigraph.engine.maintain.optimize import ensure_indices
-
         return ensure_indices(self._session.with_message(message), branch)
 
     def list_indices(self, branch: str = MAIN) -> list[IndexStatus]:
@@ -87,8 +91,6 @@ class Maintenance:
             >>> {index.property for index in graph.maintenance.list_indices()} >= {"id", "name"}
             True
         """
-        from omnigraph.engine.maintain.optimize import list_indexes
-
         return list_indexes(self._session, branch)
 
     def optimize(self, branch: str = MAIN, *, message: str | None = None) -> OptimizeReport:
@@ -109,8 +111,6 @@ class Maintenance:
             >>> len(graph.maintenance.optimize().types)
             2
         """
-        from omnigraph.engine.maintain.optimize import optimize
-
         return optimize(self._session.with_message(message), branch)
 
     def repair(
@@ -216,7 +216,6 @@ class Maintenance:
             >>> graph.maintenance.reconcile().rolled_back
             0
         """
-
         return Reconciliation(self._session).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
@@ -235,7 +234,6 @@ class Maintenance:
             >>> from datetime import timedelta
             >>> reconciler = graph.maintenance.reconciler(timedelta(minutes=5))
         """
-
         check_type("every", every, timedelta)
         return Reconciler(Reconciliation(self._session).run, every.total_seconds())
 

@@ -466,21 +466,11 @@ class _Ensure:
 
 def describe_coverage(dataset: Dataset) -> Iterator[str]:
     """Report indexes that another analyser built, that cover entities newer than themselves, or that lag behind."""
-    coverages = index_build.coverage(dataset)
-    outdated = sorted(name for name, index in coverages.items() if index.is_outdated)
-    if outdated:
-        yield (
-            f"text indexes were built by another analyser: {', '.join(outdated)}; texts are analysed in memory until"
-            " `omnigraph optimize` has built the indexes again"
-        )
-    false = sorted(name for name, index in coverages.items() if index.false)
-    if false:
-        yield (
-            f"indexes claim entities that they were not built on: {', '.join(false)}; these are scanned until"
-            " `omnigraph optimize` has built the indexes again"
-        )
-    uncovered = sorted(
-        name for name, index in coverages.items() if index.uncovered - index.false and not index.is_outdated
-    )
-    if uncovered:
-        yield f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"
+    indexes = sorted(index_build.coverage(dataset).items())
+    again = "until `omnigraph optimize` has built the indexes again"
+    if outdated := ", ".join(name for name, index in indexes if index.is_outdated):
+        yield f"text indexes were built by another analyser: {outdated}; texts are analysed in memory {again}"
+    if false := ", ".join(name for name, index in indexes if index.false):
+        yield f"indexes claim entities that they were not built on: {false}; these are scanned {again}"
+    if late := ", ".join(name for name, index in indexes if index.uncovered - index.false and not index.is_outdated):
+        yield f"indexes do not cover the newest entities: {late}; run `omnigraph optimize`"

@@ -25,7 +25,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import group_by_weight, report_progress
 from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, Type, TypeKey
+from omnigraph.lang.catalog import KINDS, NodeType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import key_ids
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
@@ -290,11 +290,10 @@ def scan_in_process(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeS
             report_progress("types read", next(finished), len(types))
         return result
 
-    nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
-    edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
-    # Endpoints are looked up among node ids, so nodes come first.
     results: dict[TypeKey, TypeScan | OmniGraphError] = {}
-    for group in (nodes, edges):
+    # Endpoints are looked up among node ids, so nodes come first.
+    for kind in KINDS:
+        group = [type_ for type_ in types if type_.kind == kind]
         tasks = [partial(scan_or_error, type_) for type_ in group]
         results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
     return results

@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph.engine.changes.row_diff import BlobValues, literal_values
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
+from omnigraph.engine.write.staging import put_column
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
@@ -150,10 +151,6 @@ def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"cannot read `{path}`: {reason}; check the path", path=str(path)) from error
-    return _objects(resolutions)
-
-
-def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
     if not isinstance(resolutions, bytes):
         return list(resolutions)
     text = resolutions.strip()
@@ -267,17 +264,6 @@ class Resolutions:
         """Raise if a resolution was not used; the error names all unused ones."""
         reject_without_conflict(list(self._open))
 
-    def reject_unknown_entities(self, three: ThreeWayState) -> None:
-        """Raise if an open resolution names an entity that neither side has."""
-        types = three.by_key
-        reject_without_conflict(
-            [
-                (key, entity_id)
-                for key, entity_id in self._open
-                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
-            ]
-        )
-
     def reject_irrelevant(
         self, three: ThreeWayState, is_touched: Callable[[TypeKey, str], bool], violations: Sequence[Violation]
     ) -> None:
@@ -285,15 +271,14 @@ class Resolutions:
 
         `is_touched` returns True if a merge changes an entity, by type key and id.
         """
-        self.reject_unknown_entities(three)
+        types = three.by_key
+
+        def is_unknown(key: TypeKey, entity_id: str) -> bool:
+            return key not in types or all(row is None for row in three.rows(types[key], entity_id))
+
+        reject_without_conflict([entity for entity in self._open if is_unknown(*entity)])
         named = {(violation.type_key, violation.entity_id) for violation in violations}
-        reject_without_conflict(
-            [
-                (key, entity_id)
-                for key, entity_id in self._open
-                if (key, entity_id) not in named and not is_touched(key, entity_id)
-            ]
-        )
+        reject_without_conflict([entity for entity in self._open if entity not in named and not is_touched(*entity)])
 
     def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
         """Return a merge in which every clash that is decided has become a change, or none."""
@@ -456,7 +441,7 @@ def _reject_undetermined(clash: Clash, side: pa.Table, columns: Sequence[str]) -
 
 def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     for name, column in columns.items():
-        row = row.set_column(row.schema.get_field_index(name), row.schema.field(name), column)
+        row = put_column(row, name, column)
     return row
 
 

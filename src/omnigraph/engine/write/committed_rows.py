@@ -168,39 +168,36 @@ class CommittedRows:
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         question = (table_key, *columns, "where", *where)
-        cached_key, answer = self._answers.get(question, (None, None))
+        cached = self._answers.get(question)
         # Cached, because a delete looks up incident edges and the rules then check for dangling ones.
-        if (
-            cached_key is None
-            or answer is None
-            or not all(cached_key[name].equals(values) for name, values in where.items())
-        ):
+        if cached is None or not all(cached[0][name].equals(values) for name, values in where.items()):
             rows = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
             self._see(table_key, rows)
-            answer = rows.select(list(columns))
-            self._answers[question] = (where, answer)
-        return answer
+            cached = self._answers[question] = (where, rows.select(list(columns)))
+        return cached[1]
 
     def rows(self, type_: Type, test: ColumnTest) -> Iterator[pa.Table]:
         """Stream full rows that pass a test; blobs are replaced by whether there is one."""
-        dataset = self._dataset(type_.table_key)
-        logical = arrow_schema(type_)
         where = _lookup_condition(type_, test)
-        parts: Iterator[pa.Table]
         if where is not None:
-            parts = iter([find_rows(dataset, logical.names, where)])
-        else:
-            parts = _scan(dataset, logical.names, test.condition())
-        for rows in parts:
+            yield self._find_full_rows(type_, where)
+            return
+        dataset, names = self._dataset(type_.table_key), arrow_schema(type_).names
+        for rows in _scan(dataset, names, test.condition()):
             if rows.num_rows:
-                self._see(type_.table_key, rows)
-                yield without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
+                yield self._full_rows(type_, dataset, rows)
 
     def rows_of(self, type_: Type, ids: Ids) -> pa.Table:
         """Return the full rows of ids; blobs are replaced by whether there is one."""
-        dataset, logical = self._dataset(type_.table_key), arrow_schema(type_)
-        rows = find_rows(dataset, logical.names, {"id": ids})
+        return self._find_full_rows(type_, {"id": ids})
+
+    def _find_full_rows(self, type_: Type, where: Mapping[str, Column]) -> pa.Table:
+        dataset = self._dataset(type_.table_key)
+        return self._full_rows(type_, dataset, find_rows(dataset, arrow_schema(type_).names, where))
+
+    def _full_rows(self, type_: Type, dataset: Dataset, rows: pa.Table) -> pa.Table:
         self._see(type_.table_key, rows)
+        logical = arrow_schema(type_)
         return without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
     def ids_passing(self, type_: Type, test: ColumnTest) -> Ids:

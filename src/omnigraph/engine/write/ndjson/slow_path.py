@@ -258,21 +258,15 @@ def _read(text: str, type_: PropertyType) -> Any:
     return text
 
 
+@dataclass
 class Converter:
     """Turns gathered entities into tables: strictly without aliases, as the compatible dialect does with them."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        aliases: Aliases | None = None,
-        now_ms: int | None = None,
-        blobs: BlobReader | None = None,
-    ) -> None:
-        self._findings = findings
-        self._blobs = blobs
-        self._aliases = aliases
-        self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
-        self._bad: set[int] = set()
+    findings: Findings
+    aliases: Aliases | None = None
+    now_ms: int = field(default_factory=lambda: clock.now_us() // 1_000)
+    blobs: BlobReader | None = None
+    _bad: set[int] = field(default_factory=set)
 
     def convert(self, gathered: Gathered) -> Part:
         """Return the gathered entities of a type as a table, without invalid rows."""
@@ -284,7 +278,7 @@ class Converter:
             columns[name] = self._column(gathered, name, values)
             if item.default is not None:
                 is_absent = np.array([name not in members for members in gathered.members], bool)
-                columns[name] = fill_absent(columns[name], is_absent, item, self._now_ms)
+                columns[name] = fill_absent(columns[name], is_absent, item, self.now_ms)
             if not item.type.nullable and columns[name].null_count:
                 self._report_missing(gathered, name, values)
         if isinstance(type_, EdgeType):
@@ -300,12 +294,12 @@ class Converter:
 
     def _column(self, gathered: Gathered, name: str, values: Sequence[object]) -> Column:
         type_ = gathered.type.properties[name].type
-        if self._blobs is not None and type_.scalar is Scalar.BLOB:
-            values = self._blobs.resolve(values)
+        if self.blobs is not None and type_.scalar is Scalar.BLOB:
+            values = self.blobs.resolve(values)
         column, faults = decode_column(values, type_)
         for fault in faults:
             is_lenient = fault.is_wrong_kind and (type_.nullable or type_.is_list)
-            if is_lenient and self._aliases is not None:
+            if is_lenient and self.aliases is not None:
                 continue
             rule = "N9" if is_lenient else "N10"
             message = f"`{gathered.type.name}.{name}` cannot hold this value: {fault.reason}"
@@ -333,13 +327,9 @@ class Converter:
         for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, derived), False)).to_pylist():
             canonical, old = derived[row].as_py(), gathered.ids[row]
             assert old is not None
-            if self._aliases is not None and isinstance(type_, EdgeType):
-                # Nothing refers to an edge by its id, and the ids of its nodes may still change.
-                continue
-            if (
-                self._aliases is not None
-                and isinstance(type_, NodeType)
-                and self._aliases.add(type_, old, canonical, keys.slice(row, 1))
+            # Nothing refers to an edge by its id, and the ids of its nodes may still change.
+            if self.aliases is not None and (
+                isinstance(type_, EdgeType) or self.aliases.add(type_, old, canonical, keys.slice(row, 1))
             ):
                 continue
             message = f"the id of this `{type_.name}` is derived from its key, `{canonical}`, not `{old}`; drop it"
@@ -349,7 +339,7 @@ class Converter:
     def _report(self, rule: str, gathered: Gathered, row: int, name: str, message: str, value: str | None) -> None:
         self._bad.add(row)
         line = gathered.numbers[row]
-        self._findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
+        self.findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
 
 
 def with_fresh_ids(stated: Column) -> Column:
