@@ -200,10 +200,9 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> 
     """Copy a whole graph to another location, and verify the copy.
 
     Args:
-        session: The source.
+        session: The source; its actor needs `export` of everything.
         target: A path or address without a graph; with `update`, a clone of this graph.
         update: Update an earlier clone, copying only missing files.
-        actor: The actor, who needs `export` of everything.
 
     Raises:
         UsageError: One of source and target contains the other.

@@ -95,15 +95,15 @@ class _Change:
     """What a commit did to the entity, compared with its first parent."""
 
     commit: Commit
-    before: _Row | None
-    after: _Row | None
+    before: _Row
+    after: _Row
     names: tuple[str, ...]
 
     @property
     def op(self) -> Literal["insert", "update", "delete"]:
-        if self.before is None or self.before.row_id is None:
+        if self.before.row_id is None:
             return "insert"
-        return "delete" if self.after is None or self.after.row_id is None else "update"
+        return "delete" if self.after.row_id is None else "update"
 
 
 class _Unreadable(Exception):
@@ -325,9 +325,9 @@ class _Walk:
         columns = changed_columns(before.dataset, before.row_id, after.dataset, after.row_id)
         return tuple(sorted(self._names[column] for column in columns if column in self._names))
 
-    def image(self, row: _Row | None) -> dict[str, Any] | None:
+    def image(self, row: _Row) -> dict[str, Any] | None:
         """Return the entity as a query shows it, without blobs, or None if it does not exist."""
-        if row is None or row.row_id is None:
+        if row.row_id is None:
             return None
         [text] = image_texts(self.type_, row_image(row.dataset, row.row_id)).to_pylist()
         image: dict[str, Any] = orjson.loads(text)

@@ -1,14 +1,10 @@
 """Export one snapshot: as NDJSON records that a load accepts, as GraphML, GEXF, DOT or Cypher, or for networkx.
 
-Deterministic: edges before nodes, types by name, entities by id, so equal graphs give equal bytes.
+Deterministic: records list edges before nodes, documents nodes before edges, both types by name and entities by id, so
+equal graphs give equal bytes. Ids are unique within a type, so documents call a node `Type:id`.
 
-Documents list nodes before edges, types by name, entities by id. Ids are unique within a type, so a node is called
-`Type:id`.
-
-The id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their nodes by
-it, through an index that the first statements create.
-
-In GEXF, nodes and edges stand in elements of their own, and each declares its attributes before them.
+In Cypher, the id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their
+nodes by it, through an index that the first statements create.
 """
 
 from __future__ import annotations
@@ -83,28 +79,28 @@ def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
 def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
     if isinstance(type_, EdgeType):
         yield f"MATCH (a:`{type_.source}` {{`id`: "
-        yield _literals(batch.column("src"))
+        yield _cypher_literals(batch.column("src"))
         yield f"}}), (b:`{type_.target}` {{`id`: "
-        yield _literals(batch.column("dst"))
+        yield _cypher_literals(batch.column("dst"))
         yield f"}}) CREATE (a)-[:`{type_.name}` {{`id`: "
     else:
         yield f"CREATE (:`{type_.name}` {{`id`: "
-    yield _literals(batch.column("id"))
+    yield _cypher_literals(batch.column("id"))
     for name in shown_properties(type_):
         # A property that is null does not exist in such a database.
-        yield _where_present(f", `{name}`: ", _literals(batch.column(name)))
+        yield _where_present(f", `{name}`: ", _cypher_literals(batch.column(name)))
     yield "}]->(b);\n" if isinstance(type_, EdgeType) else "});\n"
 
 
-def _literals(values: Any) -> Any:
+def _cypher_literals(values: Any) -> Any:
     """Return the Cypher literal of each value, null where there is none."""
-    return pc.if_else(pc.is_valid(values), _encode(values), pa.scalar(None, pa.string()))
+    return pc.if_else(pc.is_valid(values), _encode_cypher(values), pa.scalar(None, pa.string()))
 
 
-def _encode(values: Any) -> Any:
+def _encode_cypher(values: Any) -> Any:
     type_ = values.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        return join_lists(values, pc.fill_null(_literals(values.flatten()), "null"), ", ")
+        return join_lists(values, pc.fill_null(_cypher_literals(values.flatten()), "null"), ", ")
     if pa.types.is_date32(type_):
         return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
     if pa.types.is_date64(type_):
@@ -377,7 +373,7 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
 
 
 def record_chunks(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield the lines of a batch that `slices` cut; large blobs are read and encoded piece by piece."""
+    """Yield the lines of a batch that `split_batch` cut; large blobs are read and encoded piece by piece."""
     large = [name for name in blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
         yield record_lines(dataset, type_, batch)

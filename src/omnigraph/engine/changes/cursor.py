@@ -99,22 +99,16 @@ def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
     token = _read(text)
     if token.kind != kind:
         raise rejected(f"it is a {token.kind}, and a {kind} is needed")
-    if (why := _foreign(token.scope, scope)) is not None:
-        raise rejected(why)
-    return token
-
-
-def _foreign(theirs: Scope, ours: Scope) -> str | None:
-    """Return why a token does not fit a scope, or None."""
-    if theirs.graph != ours.graph:
-        return "it belongs to another graph"
+    if token.scope.graph != scope.graph:
+        raise rejected("it belongs to another graph")
     # A renamed branch keeps its incarnation, so its name alone is not compared.
-    if theirs.incarnation != ours.incarnation:
-        is_new = theirs.branch == ours.branch
-        return "the branch was deleted and recreated; take a new baseline" if is_new else "it belongs to another branch"
-    if theirs.selection != ours.selection:
-        return "it was made for other kinds, types or ops; pass the same ones"
-    return None
+    if token.scope.incarnation != scope.incarnation:
+        is_new = token.scope.branch == scope.branch
+        recreated = "the branch was deleted and recreated; take a new baseline"
+        raise rejected(recreated if is_new else "it belongs to another branch")
+    if token.scope.selection != scope.selection:
+        raise rejected("it was made for other kinds, types or ops; pass the same ones")
+    return token
 
 
 def _read(text: str) -> Token:

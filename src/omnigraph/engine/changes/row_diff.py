@@ -218,11 +218,9 @@ def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | Non
 def changed_columns(before: Dataset, old_row_id: int, after: Dataset, new_row_id: int) -> list[str]:
     """Return the columns of `after` in which two rows differ."""
     old, new = (
-        _read_rows(data, _row_ids(row), np.ones(1, np.bool_))
-        for data, row in ((before, old_row_id), (after, new_row_id))
+        _Read(dataset, row_ids, stored(dataset, row_ids), np.ones(1, np.bool_))
+        for dataset, row_ids in ((before, _row_ids(old_row_id)), (after, _row_ids(new_row_id)))
     )
-    assert old is not None
-    assert new is not None
     return [name for name, equal in _equal_columns(old, new) if not equal.all()]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, Literal, TypeAlias
@@ -324,19 +324,15 @@ def declared_indexes(type_: Type) -> tuple[IndexSpec, ...]:
 
     Names contain the stable property id, so that they stay unique when properties swap names.
     """
+    system = tuple(IndexSpec(name, IndexKind.BTREE, f"{name}_btree") for name in ("id", *type_.ends))
     if isinstance(type_, EdgeType):
-        return tuple(_column(name) for name in ("id", "src", "dst"))
+        return system
     declared = [type_.properties[columns[0]] for columns in type_.index if len(columns) == 1]
-    return (_column("id"), *(spec for property_ in declared for spec in _property(property_)))
-
-
-def _column(name: str) -> IndexSpec:
-    return IndexSpec(name, IndexKind.BTREE, f"{name}_btree")
-
-
-def _property(property_: Property) -> Iterator[IndexSpec]:
-    for kind in _kinds(property_):
-        yield IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
+    return system + tuple(
+        IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
+        for property_ in declared
+        for kind in _kinds(property_)
+    )
 
 
 def _kinds(property_: Property) -> tuple[IndexKind, ...]:
@@ -377,7 +373,7 @@ class IndexReport:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStatus:
+class IndexStatus(PublicValue):
     """An index that the schema declares: `built`, `missing`, or `waiting` for the reason given."""
 
     type_key: TypeKey
@@ -385,9 +381,6 @@ class IndexStatus:
     kind: str
     state: Literal["built", "missing", "waiting"]
     reason: str | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]:

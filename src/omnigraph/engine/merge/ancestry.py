@@ -38,6 +38,7 @@ from omnigraph.rules.delta import is_among, last_of_each
 
 T = TypeVar("T")
 V = TypeVar("V")
+K = TypeVar("K", bound=Hashable)
 
 _LEFT: Final = 1
 _RIGHT: Final = 2
@@ -217,8 +218,6 @@ class _Queue:
 def _parents(commit: Commit) -> Iterator[CommitId]:
     yield from (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
 
-
-K = TypeVar("K", bound=Hashable)
 
 _DIRECTED = (MergeRule.OURS, MergeRule.THEIRS)
 

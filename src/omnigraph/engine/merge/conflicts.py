@@ -446,17 +446,17 @@ def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def _row(type_: Type, entity_id: str, property_values: Mapping[str, object]) -> pa.Table:
-    schema = arrow_schema(type_)
+    schema, entity = arrow_schema(type_), {"type_key": type_.table_key, "entity_id": entity_id}
     unknown = sorted(property_values.keys() - set(schema.names))
     if unknown:
-        raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", **entity)
     if property_values.get("id", entity_id) != entity_id:
-        raise refuse(f"the `row` for `{entity_id}` has another id", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"the `row` for `{entity_id}` has another id", **entity)
     values = {**property_values, "id": entity_id}
     columns = [_decode_value(type_, name, values.get(name)) for name in schema.names]
     row = pa.Table.from_arrays(columns, schema=schema)
     if type_.key and key_ids(type_, row)[0].as_py() != entity_id:
-        raise refuse(f"the `row` for `{entity_id}` has another key", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"the `row` for `{entity_id}` has another key", **entity)
     return row
 
 

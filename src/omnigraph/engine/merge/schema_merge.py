@@ -80,12 +80,12 @@ class MergedSchema:
         links = list(view.snapshot.links)
         for type_ in self.catalog.types:
             holder, pin = next(_pins_of(holders, type_))
-            if holder is not view:
+            is_empty = holder is not view
+            if is_empty:
                 pin = replace(pin, row_count=0)
                 links += [link for link in holder.snapshot.links if link.ref == pin.ref.stored]
             columns = compare_columns(holder.catalog.type_of(pin.table_key), type_)
             shape = shape_of(columns.renamed, columns.dropped, columns.added)
-            is_empty = holder is not view
             pins[type_.table_key] = replace(pin, table_key=type_.table_key, shape=replace(shape, is_empty=is_empty))
         state = replace(view.snapshot.state, schema=self.schema, pins=pins)
         return View(view.kernel, replace(view.snapshot, state=state, links=tuple(links)), self.catalog)

@@ -57,14 +57,14 @@ class Gathered:
         return chosen
 
 
+@dataclass
 class Envelopes:
     """Takes objects apart. `take` returns the type that an object was added to, or None when it was refused."""
 
-    def __init__(self, catalog: Catalog, findings: Findings) -> None:
-        self.catalog = catalog
-        self.findings = findings
-        self._gathered: dict[TypeKey, Gathered] = {}
-        self._number = 0
+    catalog: Catalog
+    findings: Findings
+    _gathered: dict[TypeKey, Gathered] = field(default_factory=dict)
+    _number: int = 0
 
     def take(self, number: int, value: Any) -> Gathered | None:
         """Add one object of the strict dialect."""
@@ -171,12 +171,12 @@ class Envelopes:
         return None
 
 
+@dataclass
 class Aliases:
     """Old ids of the nodes of one load."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._ids: dict[str, dict[str, set[str]]] = {}
+    findings: Findings
+    _ids: dict[str, dict[str, set[str]]] = field(default_factory=dict)
 
     def add(self, node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
         """Take an old id, if it means the key of the node; return whether it does."""
@@ -195,8 +195,8 @@ class Aliases:
                 if old in canonical or len(nodes) > 1:
                     named = ", ".join(f"`{entities}`" for entities in sorted(nodes | ({old} & canonical)))
                     message = f"the old id `{old}` of `{name}` means more than one node: {named}; give each its own"
-                    self._findings.add(Violation("N8", message, TypeKey.of("node", name), old))
-        if self._findings.violations:
+                    self.findings.add(Violation("N8", message, TypeKey.of("node", name), old))
+        if self.findings.violations:
             return
         for entities in loaded.values():
             for column, end in entities.type.ends.items():
