@@ -169,11 +169,14 @@ def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs
     changed = was & is_
     if left is not None and right is not None and changed.any():
         changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
+    known = after or before
+    assert known is not None, "a type that never existed cannot change"
+    old_schema, new_schema = logical_schema(before or known), logical_schema(known)
     return RowChanges(
-        inserted=_images(after, before, right, is_ & ~was, blobs),
-        deleted=_images(before, after, left, was & ~is_, blobs),
-        before=_images(before, after, left, changed, blobs),
-        after=_images(after, before, right, changed, blobs),
+        inserted=_images(new_schema, right, is_ & ~was, blobs),
+        deleted=_images(old_schema, left, was & ~is_, blobs),
+        before=_images(old_schema, left, changed, blobs),
+        after=_images(new_schema, right, changed, blobs),
     )
 
 
@@ -294,13 +297,8 @@ def _are_same_locations(old: _Read, name: str, new: _Read, renamed: str) -> Mask
     return same
 
 
-def _images(
-    dataset: Dataset | None, other: Dataset | None, read: _Read | None, mask: Mask, blobs: BlobColumns
-) -> pa.Table:
-    """Return rows of a version."""
-    source = dataset or other
-    assert source is not None, "a type that never existed cannot change"
-    schema = logical_schema(source)
+def _images(schema: pa.Schema, read: _Read | None, mask: Mask, blobs: BlobColumns) -> pa.Table:
+    """Return some of the rows that were read of a version."""
     if read is None or not mask.any():
         return schema.empty_table()
     selected = read.only(mask)

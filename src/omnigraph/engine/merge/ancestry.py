@@ -118,27 +118,22 @@ def merge_base(commits: Commits, ours: CommitId, theirs: CommitId) -> MergeBase[
     Several best common ancestors are joined one by one, each with the merge base of the previous ones and the next, as
     in git's recursive strategy. Beyond `MERGE_BASE_COMMITS_MAX` commits, older ancestors are ignored.
     """
-    return _Joining(commits).base((ours,), theirs)
+    left = MERGE_BASE_COMMITS_MAX
 
-
-class _Joining:
-    """Builds the merge base of two commits within a budget of commits."""
-
-    def __init__(self, commits: Commits) -> None:
-        self._commits = commits
-        self._left = MERGE_BASE_COMMITS_MAX
-
-    def base(self, ours: tuple[CommitId, ...], theirs: CommitId) -> MergeBase[CommitId] | None:
-        best = _best(self._commits, ours, (theirs,))
-        self._left -= len(best)
+    def join(ours: tuple[CommitId, ...], theirs: CommitId) -> MergeBase[CommitId] | None:
+        nonlocal left
+        best = _best(commits, ours, (theirs,))
+        left -= len(best)
         if not best:
             return None
         joined: list[Joined[CommitId]] = []
         for number, commit_id in enumerate(best[1:], start=1):
             # Histories that crossed again and again would be followed to their beginning.
-            below = self.base(best[:number], commit_id) if self._left > 0 else None
+            below = join(best[:number], commit_id) if left > 0 else None
             joined.append(Joined(commit_id, below))
         return MergeBase(best[0], tuple(joined))
+
+    return join((ours,), theirs)
 
 
 def _best(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> tuple[CommitId, ...]:

@@ -76,7 +76,7 @@ class PendingType:
         pending = self.rows()
         tables = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
-            shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
+            shadowed = self._shadowed()
             count, size = tables[0].num_rows, tables[0].nbytes
             for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
@@ -88,11 +88,14 @@ class PendingType:
     def current(self, ids: Ids) -> pa.Table:
         """Return the current rows of ids: pending ones, and committed ones that are not shadowed."""
         pending = self.rows()
-        shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
-        committed = self._committed.rows_of(self.type, without(ids, shadowed))
+        committed = self._committed.rows_of(self.type, without(ids, self._shadowed()))
         check_size(self.type, committed.num_rows, committed.nbytes)
         uncommitted = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
         return pa.concat_tables([uncommitted, committed]).combine_chunks()
+
+    def _shadowed(self) -> Ids:
+        """Return the ids whose committed rows are replaced or deleted."""
+        return pa.concat_arrays([one_array(self.rows().column("id")), self.deleted])
 
     def insert_rows(self, ids: Ids, columns: Mapping[str, Any]) -> None:
         """Add rows by column; columns that are missing are null."""
