@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class Stager:
         changes: Changes,
         committed: CommittedRows,
         requirements: Sequence[Requirement] = (),
-        properties: Mapping[str, str] = MappingProxyType({}),
+        properties: Mapping[str, str] | None = None,
     ) -> Plan:
         """Stage validated changes, and return their commit plan."""
         effects = self.stage(committed.view, changes.deltas, committed)
@@ -62,7 +61,7 @@ class Stager:
             effects,
             requirements=(SchemaIs(changes.catalog.ir_hash), *requirements),
             actor=session.actor,
-            properties=properties,
+            properties=properties or {},
             reads=frozenset(committed.types_read | changes.deltas.keys()),
         )
 
