@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from omnigraph.engine.merge import ancestry
-from omnigraph.engine.merge.ancestry import Joined, MergeBase, best_common_ancestors, is_ancestor, merge_base
+from omnigraph.engine.merge.ancestry import Joined, MergeBase, is_ancestor, merge_base
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.manifest.history import Commits
 from omnigraph.manifest.model import Commit
@@ -34,6 +34,10 @@ class History:
     def __getitem__(self, commit_id: CommitId, /) -> Commit:
         self.asked.add(commit_id)
         return self.commits[commit_id]
+
+
+def best_common_ancestors(history: Commits, one: CommitId, two: CommitId) -> tuple[CommitId, ...]:
+    return ancestry._best(history, (one,), (two,))
 
 
 def best(history: History, one: str, two: str) -> list[str]:

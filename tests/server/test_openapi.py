@@ -131,11 +131,12 @@ def test_openapi_enum_of_commit_kinds_is_complete() -> None:
     calls = (
         node
         for path in source.rglob("*.py")
-        if "Plan(" in (text := path.read_text(encoding="utf-8"))
+        if "lan(" in (text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Plan" and node.args
+        if isinstance(node, ast.Call) and ((maker := ast.unparse(node.func)) == "Plan" or maker.endswith("stager.plan"))
     )
-    made = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)} - {None}
+    # The kind is the first argument of a plan, and the second one of `Stager.plan`.
+    made = {kind.value for call in calls for kind in call.args[:2] if isinstance(kind, ast.Constant)} - {None}
     assert made
     assert made | {"init", "merge", "revert", "cherry_pick"} == {*get_args(CommitKind)}
 

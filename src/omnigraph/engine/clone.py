@@ -6,7 +6,7 @@ therefore either no graph yet or the previous clone, and repeating the call resu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Final, Self
@@ -14,11 +14,13 @@ from typing import Final, Self
 import orjson
 
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on_branch
+from omnigraph.engine.embed.cache import FOLDER as EMBEDDINGS_FOLDER
 from omnigraph.engine.maintain.verify import verify
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import report_progress
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
+from omnigraph.manifest.create import SCHEMA_COPY
 from omnigraph.manifest.encoding import read_pins
 from omnigraph.manifest.file_removal import Listing
 from omnigraph.manifest.history import LOG_PATH
@@ -62,10 +64,6 @@ class CloneMarker:
         objects.write(MARKER_PATH, orjson.dumps(asdict(self)))
 
 
-SCHEMA_COPY = "_schema.pg"
-EMBEDDINGS = "_embeddings"
-
-
 @dataclass(frozen=True, slots=True)
 class Contents:
     """The files of a clone with their sizes, grouped by copy step, and the heads they belong to.
@@ -90,19 +88,16 @@ def capture_contents(kernel: Kernel) -> Contents:
     """Return the files that a clone of the newest state of every branch needs, with all retained history."""
     snapshots = kernel.live_snapshots()
     listing = Listing.read(kernel.store)
-    catalogs = {
-        snapshot.state.branch_id: sorted(
-            number
-            for number in listing.versions.get((MANIFEST_PATH, snapshot.state.branch_id), {})
-            if number <= snapshot.version
-        )
+    refs = [
+        DatasetRef(MANIFEST_PATH, snapshot.state.branch_id, number)
         for snapshot in snapshots
-    }
-    refs = [DatasetRef(MANIFEST_PATH, branch, number) for branch in catalogs for number in catalogs[branch]]
+        for number in sorted(listing.versions.get((MANIFEST_PATH, snapshot.state.branch_id), {}))
+        if number <= snapshot.version
+    ]
     pins = read_pins(kernel.store, refs)
     waiting = {link.ref: link.manifest for snapshot in snapshots for link in snapshot.links}
     manifests = _find_manifests(pins.versions, waiting, listing)
-    _check_heads(snapshots, {manifest for paths in manifests.values() for manifest in paths})
+    _check_heads(snapshots, {manifest.path for stored in manifests.values() for manifest in stored})
     for path in (LOG_PATH, AUDIT_PATH):
         if versions := listing.versions.get((path, None)):
             manifests[path] = [StoredManifest.of(DatasetRef(path, None, max(versions)))]
@@ -130,8 +125,7 @@ def _find_manifests(
     return manifests
 
 
-def _check_heads(snapshots: Sequence[Snapshot], manifests: set[StoredManifest]) -> None:
-    stored = {manifest.path for manifest in manifests}
+def _check_heads(snapshots: Sequence[Snapshot], stored: Set[str]) -> None:
     for snapshot in snapshots:
         waiting = {link.ref: link.manifest for link in snapshot.links}
         for pin in snapshot.state.pins.values():
@@ -162,18 +156,21 @@ def _sort_files(
         for path, size in sizes.items()
         if path not in of_main and path not in of_branches and _is_wanted(path, needed)
     }
-    heads = {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in snapshots}
     return Contents(
         files,
         {path: sizes[path] for path in sorted(of_branches)},
         {path: sizes[path] for path in of_main},
-        heads,
+        _head_versions(snapshots),
     )
+
+
+def _head_versions(snapshots: Iterable[Snapshot]) -> dict[str, int]:
+    return {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in snapshots}
 
 
 def _is_wanted(path: str, needed: Mapping[str, NeededFiles | UnknownManifest]) -> bool:
     dataset = dataset_of(path)
-    if dataset in (SCHEMA_COPY, EMBEDDINGS, OVERWRITTEN_PATH):
+    if dataset in (SCHEMA_COPY, EMBEDDINGS_FOLDER, OVERWRITTEN_PATH):
         return True
     of_dataset = needed.get(dataset)
     if not isinstance(of_dataset, NeededFiles):
@@ -203,10 +200,9 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> 
     """Copy a whole graph to another location, and verify the copy.
 
     Args:
-        session: The source.
+        session: The source; its actor needs `export` of everything.
         target: A path or address without a graph; with `update`, a clone of this graph.
         update: Update an earlier clone, copying only missing files.
-        actor: The actor, who needs `export` of everything.
 
     Raises:
         UsageError: One of source and target contains the other.
@@ -275,43 +271,29 @@ def _identity_of(kernel: Kernel) -> str:
 
 
 def _check_target(store: Store, identity: str, *, update: bool) -> None:
-    marker = CloneMarker.read(store.objects)
+    uri, marker = store.root.uri, CloneMarker.read(store.objects)
     if marker is None:
         if next(iter(store.objects.list("")), None) is not None:
-            raise GraphError(
-                f"`{store.root.uri}` is not empty and is not a clone; clone to another location",
-                code="graph.already_initialized",
-                uri=store.root.uri,
-            )
+            message = f"`{uri}` is not empty and is not a clone; clone to another location"
+            raise GraphError(message, code="graph.already_initialized", uri=uri)
         if update:
-            raise GraphError(
-                f"there is no clone at `{store.root.uri}` to update; clone without --update first",
-                code="graph.not_found",
-                uri=store.root.uri,
-            )
+            message = f"there is no clone at `{uri}` to update; clone without --update first"
+            raise GraphError(message, code="graph.not_found", uri=uri)
         return
     if marker.graph != identity:
-        raise _diverged(store, "is a clone of another graph")
+        raise _diverged(uri, "is a clone of another graph")
     if not marker.complete:
         return
     if not update:
-        raise GraphError(
-            f"there is a clone of this graph at `{store.root.uri}`; bring it up to date with --update",
-            code="graph.already_initialized",
-            uri=store.root.uri,
-        )
-    target = Kernel(store, read_only=True)
-    heads = {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in target.live_snapshots()}
-    if heads != marker.heads:
-        raise _diverged(store, "was written to since it was made")
+        message = f"there is a clone of this graph at `{uri}`; bring it up to date with --update"
+        raise GraphError(message, code="graph.already_initialized", uri=uri)
+    if _head_versions(Kernel(store, read_only=True).live_snapshots()) != marker.heads:
+        raise _diverged(uri, "was written to since it was made")
 
 
-def _diverged(store: Store, subject: str) -> GraphError:
-    return GraphError(
-        f"`{store.root.uri}` {subject}; nothing was copied. Clone to another location",
-        code="clone.diverged",
-        uri=store.root.uri,
-    )
+def _diverged(uri: str, subject: str) -> GraphError:
+    message = f"`{uri}` {subject}; nothing was copied. Clone to another location"
+    return GraphError(message, code="clone.diverged", uri=uri)
 
 
 def _copy_all(kernel: Kernel, target: Store, identity: str) -> tuple[Contents, dict[str, int]]:

@@ -24,8 +24,8 @@ from omnigraph.engine.history import public_commits
 from omnigraph.engine.revisions import NOW, AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
+from omnigraph.ids import BranchId, CommitId
+from omnigraph.lang.catalog import EdgeType, Scalar, Type
 from omnigraph.limits import ENTITY_LOG_COMMITS, ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN, Commit, Pin
@@ -95,15 +95,15 @@ class _Change:
     """What a commit did to the entity, compared with its first parent."""
 
     commit: Commit
-    before: _Row | None
-    after: _Row | None
+    before: _Row
+    after: _Row
     names: tuple[str, ...]
 
     @property
     def op(self) -> Literal["insert", "update", "delete"]:
-        if self.before is None or self.before.row_id is None:
+        if self.before.row_id is None:
             return "insert"
-        return "delete" if self.after is None or self.after.row_id is None else "update"
+        return "delete" if self.after.row_id is None else "update"
 
 
 class _Unreadable(Exception):
@@ -120,12 +120,12 @@ class _Walk:
     branch: str
     at: AsOf | None
     is_complete: bool = True
-    _rows: dict[tuple[CommitId, str | None], _Row] = field(default_factory=dict)
+    _rows: dict[tuple[CommitId, BranchId | None], _Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_type("type_name", self.type_name, str)
         view = self.session.view(self.branch, self.at)
-        self.type_: NodeType | EdgeType = find_type(view.catalog, self.type_name)
+        self.type_: Type = find_type(view.catalog, self.type_name)
         self.entity_id = entity_id(self.type_, self.key)
         self._names = {
             **(_ENDS if isinstance(self.type_, EdgeType) else {}),
@@ -166,10 +166,10 @@ class _Walk:
         parents = self._parents(commit)
         if not parents:
             return None, []
-        after = self._row(commit, commit)
+        after = self._row(commit, commit.branch)
         compared = []
         for parent in parents:
-            before = self._row(parent, commit if parent.commit_id == commit.parent else parent)
+            before = self._row_before(commit, parent)
             names = self._changed(before, after)
             if not names:
                 return None, [parent]
@@ -180,7 +180,7 @@ class _Walk:
     def origins(self) -> tuple[dict[str, Any], dict[str, Commit | None]]:
         """Return the values of the entity, and the commit that set each of its properties; None where it is unknown."""
         try:
-            row = self._row(self._head, self._head, self._start_branch)
+            row = self._row(self._head, self._start_branch)
         except _Unreadable:
             return {}, {}
         if row.row_id is None:
@@ -210,10 +210,10 @@ class _Walk:
         self, commit: Commit, names: frozenset[str]
     ) -> tuple[list[tuple[Commit, frozenset[str]]], frozenset[str]]:
         """Return which properties a commit has from which parent, and those that it set itself."""
-        after = self._row(commit, commit)
+        after = self._row(commit, commit.branch)
         inherited: list[tuple[Commit, frozenset[str]]] = []
         for parent in self._parents(commit):
-            before = self._row(parent, commit if parent.commit_id == commit.parent else parent)
+            before = self._row_before(commit, parent)
             same = names - set(self._changed(before, after))
             if same and before.row_id is not None:
                 inherited.append((parent, same))
@@ -225,7 +225,7 @@ class _Walk:
 
         A run is on one branch and one fork of the dataset, where versions only grow, so it is found by bisection.
         """
-        row = self._row(commit, commit)
+        row = self._row(commit, commit.branch)
         since = row.pin.version if row.row_id is None else row_version(row.dataset, self.entity_id)
         run = [commit]
         good, step = 0, 1
@@ -259,7 +259,7 @@ class _Walk:
 
     def _is_within(self, commit: Commit, pin: Pin, since: int) -> bool:
         try:
-            other = self._row(commit, commit, is_looked_up=False).pin
+            other = self._row(commit, commit.branch, is_looked_up=False).pin
         except _Unreadable:
             # The run ends where states are gone; what is before is found to be unreadable step by step.
             return False
@@ -279,9 +279,12 @@ class _Walk:
             return False
         return self.type_.table_key in self._states.view(commit, commit.branch).snapshot.state.pins
 
-    def _row(self, commit: Commit, judge: Commit, branch: str | None = "", *, is_looked_up: bool = True) -> _Row:
-        """Return the entity at a commit, authorized by the branch of `judge`, or by a branch."""
-        authority: Any = judge.branch if branch == "" else branch
+    def _row_before(self, commit: Commit, parent: Commit) -> _Row:
+        """Return the entity at a parent of a commit; the first one is authorized by the branch of the commit."""
+        return self._row(parent, (commit if parent.commit_id == commit.parent else parent).branch)
+
+    def _row(self, commit: Commit, authority: BranchId | None, *, is_looked_up: bool = True) -> _Row:
+        """Return the entity at a commit, authorized by a branch."""
         cached = self._rows.get((commit.commit_id, authority))
         if cached is not None and (cached.row_id != _NOT_LOOKED_UP or not is_looked_up):
             return cached
@@ -291,7 +294,7 @@ class _Walk:
         self._rows[commit.commit_id, authority] = row
         return row
 
-    def _read_row(self, commit: Commit, authority: Any, is_looked_up: bool) -> _Row:
+    def _read_row(self, commit: Commit, authority: BranchId | None, is_looked_up: bool) -> _Row:
         session = self.session
         if authority != self._start_branch and session.policy is not ALLOW_ALL:
             names = session.kernel.all_names_of([authority])[authority]
@@ -322,9 +325,9 @@ class _Walk:
         columns = changed_columns(before.dataset, before.row_id, after.dataset, after.row_id)
         return tuple(sorted(self._names[column] for column in columns if column in self._names))
 
-    def image(self, row: _Row | None) -> dict[str, Any] | None:
+    def image(self, row: _Row) -> dict[str, Any] | None:
         """Return the entity as a query shows it, without blobs, or None if it does not exist."""
-        if row is None or row.row_id is None:
+        if row.row_id is None:
             return None
         [text] = image_texts(self.type_, row_image(row.dataset, row.row_id)).to_pylist()
         image: dict[str, Any] = orjson.loads(text)

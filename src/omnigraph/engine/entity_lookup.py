@@ -15,7 +15,7 @@ from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import key_id, key_member_type
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -45,7 +45,7 @@ def find_entity(view: View, type_name: str, key: object) -> Result:
     return Result(rename_ends(type_, table), type_.name, view.snapshot.branch, view.snapshot.head)
 
 
-def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
+def find_type(catalog: Catalog, name: str) -> Type:
     """Return a node type by name, or else an edge type."""
     type_ = catalog.nodes.get(name) or catalog.edges.get(name)
     if type_ is None:
@@ -55,7 +55,7 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
     return type_
 
 
-def entity_id(type_: NodeType | EdgeType, key: object) -> str:
+def entity_id(type_: Type, key: object) -> str:
     """Return the id of the entity that has a key; numbers of a key may be written as text."""
     if not type_.key or (isinstance(type_, EdgeType) and isinstance(key, str)):
         if not isinstance(key, str):
@@ -81,7 +81,7 @@ def _key_value(value: object, type_: PropertyType) -> Any:
     return fit(int(str(value)) if is_integer and len(str(value)) <= _DIGITS_MAX else value, type_)
 
 
-def entity_columns(type_: NodeType | EdgeType) -> list[str]:
+def entity_columns(type_: Type) -> list[str]:
     """Return the columns that describe an entity: all but blobs."""
     return [
         "id",
@@ -90,7 +90,7 @@ def entity_columns(type_: NodeType | EdgeType) -> list[str]:
     ]
 
 
-def rename_ends(type_: NodeType | EdgeType, table: pa.Table) -> pa.Table:
+def rename_ends(type_: Type, table: pa.Table) -> pa.Table:
     """Return a table of edges with the ends called `from` and `to`, as everywhere but in storage."""
     names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
     return table.rename_columns([names.get(name, name) for name in table.column_names])
@@ -165,8 +165,8 @@ def blob(
     return Blob(view.snapshot.head, cell.length, tag, dataset, property_.name, cell.row_id)
 
 
-def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[NodeType | EdgeType, Property]:
-    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if entity == "node" else catalog.edges
+def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[Type, Property]:
+    types: Mapping[str, Type] = catalog.nodes if entity == "node" else catalog.edges
     type_ = types.get(type_name)
     if type_ is None:
         raise _unknown(f"there is no {entity} type `{type_name}`", type_name)
@@ -182,13 +182,13 @@ def _unknown(message: str, name: str) -> UsageError:
     return UsageError(f'{message}; check the name, or read an older state with `names="then"`', name=name)
 
 
-def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
+def _etag(type_: Type, property_: Property, cell: BlobCell) -> str:
     """Return a strong ETag, derived from where the bytes are stored: it changes whenever they may have changed."""
     numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
     location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
     return f'"{sha256(_TAG + location).digest()[:16].hex()}"'
 
 
-def blob_properties(type_: NodeType | EdgeType) -> list[str]:
+def blob_properties(type_: Type) -> list[str]:
     """Return the names of the properties of a type that hold blobs."""
     return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]

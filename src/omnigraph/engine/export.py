@@ -1,20 +1,17 @@
 """Export one snapshot: as NDJSON records that a load accepts, as GraphML, GEXF, DOT or Cypher, or for networkx.
 
-Deterministic: edges before nodes, types by name, entities by id, so equal graphs give equal bytes.
+Deterministic: records list edges before nodes, documents nodes before edges, both types by name and entities by id, so
+equal graphs give equal bytes. Ids are unique within a type, so documents call a node `Type:id`.
 
-Documents list nodes before edges, types by name, entities by id. Ids are unique within a type, so a node is called
-`Type:id`.
-
-The id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their nodes by
-it, through an index that the first statements create.
-
-In GEXF, nodes and edges stand in elements of their own, and each declares its attributes before them.
+In Cypher, the id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their
+nodes by it, through an index that the first statements create.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 from xml.sax.saxutils import quoteattr
@@ -25,12 +22,12 @@ import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.entity_lookup import blob_properties, entity_columns, find_type, rename_ends
-from omnigraph.engine.json_text import join_lists, json_text, string_bytes
+from omnigraph.engine.json_text import datetime_texts, join_lists, json_text, string_bytes, value_texts
 from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import NOW, AsOf, Naming
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar, Type
+from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Scalar, Type
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import pc
@@ -38,13 +35,17 @@ from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
-DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+# Yields the literal texts and columns of text that the entities of a batch are joined from.
+Parts: TypeAlias = Callable[[Type, pa.RecordBatch], Iterator[Any]]
 
 
-def type_batches(view: View, type_: Type) -> Iterator[pa.RecordBatch]:
-    """Yield the entities of a type by id: their ids, ends and shown properties."""
-    columns = ["id", *type_.ends, *shown_properties(type_)]
-    return (batch for batch in ordered_batches(view.dataset(type_.table_key), columns) if batch.num_rows)
+def write_entities(view: View, types: Sequence[Type], parts: Parts) -> Iterator[bytes]:
+    """Yield the entities of types by id, with their ends and shown properties."""
+    for type_ in types:
+        columns = ["id", *type_.ends, *shown_properties(type_)]
+        for batch in ordered_batches(view.dataset(type_.table_key), columns):
+            if batch.num_rows:
+                yield join_columns(parts(type_, batch))
 
 
 def shown_properties(type_: Type) -> dict[str, Property]:
@@ -57,6 +58,11 @@ def join_columns(parts: Iterator[Any]) -> bytes:
     return string_bytes(pc.binary_join_element_wise(*parts, ""))
 
 
+def _where_present(prefix: str, texts: Any, suffix: str = "") -> Any:
+    """Return texts between two others, and nothing where there is none."""
+    return pc.fill_null(pc.binary_join_element_wise(prefix, texts, suffix, ""), "")
+
+
 _I64_MAX: Final = 2**63 - 1
 # JSON would escape them as \\u00XX, which some databases decode before they look for the end of a text.
 _CONTROLS: Final = "[\\x00-\\x07\\x0b\\x0e-\\x1f]"
@@ -67,42 +73,38 @@ def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield an index per node type, then a statement per node, then one per edge."""
     for name in (type_.name for type_ in types if isinstance(type_, NodeType)):
         yield f"CREATE INDEX IF NOT EXISTS FOR (n:`{name}`) ON (n.`id`);\n".encode()
-    for type_ in types:
-        for batch in type_batches(view, type_):
-            yield join_columns(_cypher_parts(type_, batch))
+    yield from write_entities(view, types, _cypher_parts)
 
 
 def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
-    """Yield literal texts and columns of text that make up the statements of a batch."""
     if isinstance(type_, EdgeType):
         yield f"MATCH (a:`{type_.source}` {{`id`: "
-        yield _literals(batch.column("src"))
+        yield _cypher_literals(batch.column("src"))
         yield f"}}), (b:`{type_.target}` {{`id`: "
-        yield _literals(batch.column("dst"))
+        yield _cypher_literals(batch.column("dst"))
         yield f"}}) CREATE (a)-[:`{type_.name}` {{`id`: "
     else:
         yield f"CREATE (:`{type_.name}` {{`id`: "
-    yield _literals(batch.column("id"))
+    yield _cypher_literals(batch.column("id"))
     for name in shown_properties(type_):
         # A property that is null does not exist in such a database.
-        yield pc.fill_null(pc.binary_join_element_wise(f", `{name}`: ", _literals(batch.column(name)), ""), "")
+        yield _where_present(f", `{name}`: ", _cypher_literals(batch.column(name)))
     yield "}]->(b);\n" if isinstance(type_, EdgeType) else "});\n"
 
 
-def _literals(values: Any) -> Any:
+def _cypher_literals(values: Any) -> Any:
     """Return the Cypher literal of each value, null where there is none."""
-    return pc.if_else(pc.is_valid(values), _encode(values), pa.scalar(None, pa.string()))
+    return pc.if_else(pc.is_valid(values), _encode_cypher(values), pa.scalar(None, pa.string()))
 
 
-def _encode(values: Any) -> Any:
+def _encode_cypher(values: Any) -> Any:
     type_ = values.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
-        return join_lists(values, pc.fill_null(_literals(values.flatten()), "null"), ", ")
+        return join_lists(values, pc.fill_null(_cypher_literals(values.flatten()), "null"), ", ")
     if pa.types.is_date32(type_):
         return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
     if pa.types.is_date64(type_):
-        texts = pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
-        return pc.binary_join_element_wise('datetime("', texts, '")', "")
+        return pc.binary_join_element_wise('datetime("', datetime_texts(values), '")', "")
     if pa.types.is_string(type_):
         texts = json_text(pc.replace_substring_regex(values, _CONTROLS, "\ufffd"))
         # A backslash before a `u` would start a code point for such databases, so the text is put together.
@@ -121,9 +123,7 @@ def _encode(values: Any) -> Any:
 def write_dot(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield a digraph: a line per node and per edge."""
     yield b"digraph {\n"
-    for type_ in types:
-        for batch in type_batches(view, type_):
-            yield join_columns(_dot_parts(type_, batch))
+    yield from write_entities(view, types, _dot_parts)
     yield b"}\n"
 
 
@@ -169,104 +169,83 @@ _ESCAPES: Final = (
 )  # fmt: skip
 # Characters that XML 1.0 cannot hold, not even escaped.
 _NOT_XML: Final = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
-_Attributes = dict[tuple[str, str], str]
+# The ids of attributes by kind of entity, name and type.
+_Attributes: TypeAlias = Mapping[tuple[str, str, str], str]
 
 
 def write_graphml(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield the document: the attributes of all types, nodes, edges."""
-    keys = _graphml_keys(types)
+    keys = _attribute_ids(types, _GRAPHML_TYPES)
     lines = [
         f'<key id="{key}" for="{kind}" attr.name={quoteattr(name)} attr.type="{attribute_type}"/>\n'
         for (kind, name, attribute_type), key in keys.items()
     ]
     yield (_DECLARATION + _GRAPHML + "".join(lines) + '<graph edgedefault="directed">\n').encode()
-    for type_ in types:
-        for batch in type_batches(view, type_):
-            yield join_columns(_graphml_parts(type_, batch, keys))
+    yield from write_entities(view, types, partial(_graphml_parts, keys))
     yield b"</graph>\n</graphml>\n"
 
 
-def _graphml_keys(types: Sequence[Type]) -> dict[tuple[str, str, str], str]:
+def _attribute_ids(types: Sequence[Type], type_names: Mapping[Scalar, str]) -> _Attributes:
     """Return the id of each attribute; properties of one name and type share it, whatever type of entity has them."""
-    keys: dict[tuple[str, str, str], str] = {}
+    ids: dict[tuple[str, str, str], str] = {}
     for type_ in types:
-        keys.setdefault((type_.kind, "type", "string"), f"k{len(keys)}")
+        ids.setdefault((type_.kind, "type", "string"), f"k{len(ids)}")
         for name, property_ in shown_properties(type_).items():
-            keys.setdefault((type_.kind, name, _attribute_type(property_, _GRAPHML_TYPES)), f"k{len(keys)}")
-    return keys
+            ids.setdefault((type_.kind, name, _attribute_type(property_, type_names)), f"k{len(ids)}")
+    return ids
 
 
-def _graphml_parts(type_: Type, batch: pa.RecordBatch, keys: Mapping[tuple[str, str, str], str]) -> Iterator[Any]:
-    """Yield literal texts and columns of text that make up the elements of a batch."""
-    yield f'<{type_.kind} id="{type_.name}:'
-    yield _escape_xml(batch.column("id"))
-    if isinstance(type_, EdgeType):
-        yield f'" source="{type_.source}:'
-        yield _escape_xml(batch.column("src"))
-        yield f'" target="{type_.target}:'
-        yield _escape_xml(batch.column("dst"))
+def _graphml_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
+    yield from _element_head(type_, batch)
     yield f'"><data key="{keys[type_.kind, "type", "string"]}">{type_.name}</data>'
     for name, property_ in shown_properties(type_).items():
         key = keys[type_.kind, name, _attribute_type(property_, _GRAPHML_TYPES)]
-        text = _escape_xml(_plain_text(batch.column(name)))
         # An element is left out where there is no value.
-        yield pc.fill_null(pc.binary_join_element_wise(f'<data key="{key}">', text, "</data>", ""), "")
+        yield _where_present(f'<data key="{key}">', _escape_xml(_plain_text(batch.column(name))), "</data>")
     yield f"</{type_.kind}>\n"
+
+
+def _element_head(type_: Type, batch: pa.RecordBatch) -> list[Any]:
+    """Return the beginning of elements: the id, and the nodes of an edge."""
+    head: list[Any] = [f'<{type_.kind} id="{type_.name}:', _escape_xml(batch.column("id"))]
+    if isinstance(type_, EdgeType):
+        head += [f'" source="{type_.source}:', _escape_xml(batch.column("src"))]
+        head += [f'" target="{type_.target}:', _escape_xml(batch.column("dst"))]
+    return head
 
 
 def write_gexf(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield the document: attributes, nodes, edges."""
-    by_kind: dict[str, list[Type]] = {
-        "node": [type_ for type_ in types if isinstance(type_, NodeType)],
-        "edge": [type_ for type_ in types if isinstance(type_, EdgeType)],
+    by_kind = {kind: [type_ for type_ in types if type_.kind == kind] for kind in KINDS}
+    attributes = {
+        kind: {(kind, "type", "string"): "k0", **_attribute_ids(members, _GEXF_TYPES)}
+        for kind, members in by_kind.items()
     }
-    attributes = {kind: _gexf_attributes(members) for kind, members in by_kind.items()}
     yield (_DECLARATION + _GEXF).encode()
     for kind, declared in attributes.items():
         lines = [
             f'<attribute id="{key}" title={quoteattr(name)} type="{attribute_type}"/>\n'
-            for (name, attribute_type), key in declared.items()
+            for (_, name, attribute_type), key in declared.items()
         ]
         yield f'<attributes class="{kind}">\n{"".join(lines)}</attributes>\n'.encode()
     for kind, members in by_kind.items():
         yield f"<{kind}s>\n".encode()
-        for type_ in members:
-            for batch in type_batches(view, type_):
-                yield join_columns(_gexf_parts(type_, batch, attributes[kind]))
+        yield from write_entities(view, members, partial(_gexf_parts, attributes[kind]))
         yield f"</{kind}s>\n".encode()
     yield b"</graph>\n</gexf>\n"
 
 
-def _gexf_attributes(types: Sequence[Type]) -> _Attributes:
-    """Return the id of each attribute; properties of one name and type share it."""
-    keys: _Attributes = {("type", "string"): "k0"}
-    for type_ in types:
-        for name, property_ in shown_properties(type_).items():
-            keys.setdefault((name, _attribute_type(property_, _GEXF_TYPES)), f"k{len(keys)}")
-    return keys
-
-
-def _gexf_parts(type_: Type, batch: pa.RecordBatch, keys: _Attributes) -> Iterator[Any]:
-    """Yield literal texts and columns of text that make up the elements of a batch."""
-    ids = _escape_xml(batch.column("id"))
-    yield f'<{type_.kind} id="{type_.name}:'
-    yield ids
-    if isinstance(type_, EdgeType):
-        yield f'" source="{type_.source}:'
-        yield _escape_xml(batch.column("src"))
-        yield f'" target="{type_.target}:'
-        yield _escape_xml(batch.column("dst"))
-        yield f'" label="{type_.name}">'
-    else:
-        yield '" label="'
-        yield ids
-        yield '">'
-    yield f'<attvalues><attvalue for="k0" value="{type_.name}"/>'
+def _gexf_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
+    head = _element_head(type_, batch)
+    ids = head[1]
+    yield from head
+    yield '" label="'
+    yield type_.name if isinstance(type_, EdgeType) else ids
+    yield f'"><attvalues><attvalue for="k0" value="{type_.name}"/>'
     for name, property_ in shown_properties(type_).items():
-        head = f'<attvalue for="{keys[name, _attribute_type(property_, _GEXF_TYPES)]}" value="'
-        text = _escape_xml(_plain_text(batch.column(name)))
+        key = keys[type_.kind, name, _attribute_type(property_, _GEXF_TYPES)]
         # An attribute is left out where there is no value.
-        yield pc.fill_null(pc.binary_join_element_wise(head, text, '"/>', ""), "")
+        yield _where_present(f'<attvalue for="{key}" value="', _escape_xml(_plain_text(batch.column(name))), '"/>')
     yield f"</attvalues></{type_.kind}>\n"
 
 
@@ -279,7 +258,7 @@ def _plain_text(values: pa.Array[Any]) -> Any:
     if pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type):
         return pc.if_else(pc.is_valid(values), json_text(values), pa.scalar(None, pa.string()))
     if pa.types.is_date64(values.type):
-        return pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
+        return datetime_texts(values)
     return pc.cast(values, pa.string())
 
 
@@ -354,17 +333,17 @@ def export(
     return export_records(view, selected) if format_ == "ndjson" else export_graph(view, selected, format_)
 
 
-def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
-    types: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
+def _select_types(catalog: Catalog, names: Sequence[str] | None) -> list[Type]:
+    types = catalog.types
     unknown = sorted({*(names or ())} - {type_.name for type_ in types})
     if unknown:
         available = ", ".join(sorted({type_.name for type_ in types}))
         raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {available}", type_name=unknown[0])
-    selected = [type_ for type_ in types if type_.name in names] if names else types
+    selected = (type_ for type_ in types if not names or type_.name in names)
     return sorted(selected, key=lambda type_: type_.table_key)
 
 
-def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     """Yield the records of some types of a view as chunks of whole lines; a line with a large blob comes in several."""
     for type_ in types:
         dataset = view.dataset(type_.table_key)
@@ -373,7 +352,7 @@ def export_records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator
                 yield from record_chunks(dataset, type_, part)
 
 
-def column_names(type_: NodeType | EdgeType) -> list[str]:
+def column_names(type_: Type) -> list[str]:
     """Return the columns of a type in order."""
     return ["id", *type_.ends, *sorted(type_.properties)]
 
@@ -393,8 +372,8 @@ def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.Reco
         yield batch.slice(start, end - start)
 
 
-def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield the lines of a batch that `slices` cut; large blobs are read and encoded piece by piece."""
+def record_chunks(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the lines of a batch that `split_batch` cut; large blobs are read and encoded piece by piece."""
     large = [name for name in blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
         yield record_lines(dataset, type_, batch)
@@ -420,13 +399,13 @@ def record_chunks(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.Record
     yield text
 
 
-def record_lines(dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
+def record_lines(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
-    return string_bytes(pc.binary_join_element_wise(*(part for _, part in _line_parts(dataset, type_, batch)), ""))
+    return join_columns(part for _, part in _line_parts(dataset, type_, batch))
 
 
 def _line_parts(
-    dataset: Dataset, type_: NodeType | EdgeType, batch: pa.RecordBatch, large: Sequence[str] = ()
+    dataset: Dataset, type_: Type, batch: pa.RecordBatch, large: Sequence[str] = ()
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield literal texts and columns of text that make up lines; of a large blob only its name."""
     kind = "edge" if isinstance(type_, EdgeType) else "type"
@@ -462,8 +441,8 @@ def _encode_blobs(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Arra
     descriptors = batch.column(name)
     is_present = pc.is_valid(descriptors)
     payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_present))
-    texts = pa.array([f"base64:{b64encode(payload or b'').decode()}" for payload in payloads], pa.string())
-    return json_text(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.string()), is_present, texts))
+    values = pa.array([payload or b"" for payload in payloads], pa.large_binary())
+    return value_texts(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.large_binary()), is_present, values))
 
 
 def _quote(name: str) -> str:

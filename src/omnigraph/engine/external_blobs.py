@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
@@ -85,13 +85,13 @@ class BlobRules:
         return None
 
 
+@dataclass
 class BlobReader:
     """Reads the external blobs of one write: each address once, within the limits of a write."""
 
-    def __init__(self, rules: BlobRules) -> None:
-        self._rules = rules
-        self._read: dict[str, bytes] = {}
-        self._bytes = 0
+    rules: BlobRules
+    _read: dict[str, bytes] = field(default_factory=dict)
+    _bytes: int = 0
 
     def resolve(self, values: Sequence[object]) -> list[object]:
         """Return values with the bytes of allowed addresses in their place; other values stay, to be rejected.
@@ -113,7 +113,7 @@ class BlobReader:
 
     def _find(self, uri: str) -> tuple[BlobBase, str] | None:
         self._limit("External blob address bytes", EXTERNAL_BLOB_URI_BYTES_MAX, len(uri.encode(errors="replace")))
-        return self._rules.find(uri)
+        return self.rules.find(uri)
 
     def _limit(self, resource: str, limit: int, actual: int) -> None:
         if actual > limit:

@@ -1,4 +1,4 @@
-"""Commit history: commits, write operations and snapshots in their public form."""
+"""The history of a graph in its public form: commits, the outcome of write operations, and the audit log."""
 
 from __future__ import annotations
 

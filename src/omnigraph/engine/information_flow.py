@@ -91,17 +91,11 @@ def _newly_readable(
         return hidden
     revealed = hidden - session.hidden_in(catalog, target, *_SHOWING)
     if session.policy.is_protected(origin) and not session.policy.is_protected(target):
-        revealed |= hidden & _revealed(session, catalog, origin, target)
+        # Other actors may read on the target, and not at the origin, what this one may read on neither.
+        for other in (replace(session, actor=actor) for actor in session.policy.sample_actors()):
+            newly_readable = other.hidden_in(catalog, origin, *_SHOWING) - other.hidden_in(catalog, target, *_SHOWING)
+            revealed |= hidden & newly_readable
     return revealed
-
-
-def _revealed(session: GraphSession, catalog: Catalog, origin: BranchNames, target: PolicyBranch) -> frozenset[str]:
-    """Return the types that some actor may read on the target, and not at the source."""
-    revealed: set[str] = set()
-    for actor in session.policy.sample_actors():
-        other = replace(session, actor=actor)
-        revealed |= other.hidden_in(catalog, origin, *_SHOWING) - other.hidden_in(catalog, target, *_SHOWING)
-    return frozenset(revealed)
 
 
 def check_rename(session: GraphSession, name: str, new_name: str) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.coerce import BLOB_PREFIX
 
 _STRING: Final = re.compile(rb'"[^"]*+"')
 
@@ -103,6 +105,18 @@ def json_text(values: pa.Array[Any]) -> pa.Array[Any]:
     return text
 
 
+def value_texts(values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the JSON text of stored values: as `json_text`, with blobs as `base64:` texts.
+
+    >>> value_texts(pa.array([b"a", None], pa.large_binary())).to_pylist()
+    ['"base64:YQ=="', 'null']
+    """
+    if not pa.types.is_large_binary(values.type):
+        return json_text(values)
+    encoded = [None if value is None else f"{BLOB_PREFIX}{b64encode(value).decode()}" for value in values.to_pylist()]
+    return json_text(pa.array(encoded, pa.string()))
+
+
 def has_json_text(type_: pa.DataType) -> bool:
     """Return True if `json_text` encodes values of an Arrow type."""
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
@@ -165,6 +179,14 @@ def string_bytes(lines: pa.Array[Any]) -> bytes:
     bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()
     return bytes(memoryview(data)[start:end]) if data is not None else b""
+
+
+DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def datetime_texts(values: pa.Array[Any]) -> Any:
+    """Return a column of `DateTime` as texts in ISO 8601."""
+    return pc.strftime(pc.cast(values, pa.timestamp("ms")), format=DATETIME_FORMAT)
 
 
 def quote_texts(texts: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +22,7 @@ from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import catalog_of
@@ -112,34 +112,26 @@ def apply(
     )
 
 
+@dataclass
 class _Apply:
     """One apply, which may be prepared several times before it is published."""
 
-    def __init__(
-        self,
-        session: GraphSession,
-        source: Source,
-        allow_data_loss: bool,
-        check: SchemaCheck | None,
-        choose_runner: ChooseRunner,
-        branch_id: BranchId | None,
-    ) -> None:
-        self.session = session
-        self.kernel = session.kernel
-        self.choose_runner = choose_runner
-        self.branch_id = branch_id
-        self.identity_space = 0
-        self.actor = session.actor
-        self.source = source
-        self.allow_data_loss = allow_data_loss
-        checks = (check, session.schema_check if branch_id is None else None)
-        self.checks = [check for check in checks if check is not None]
-        self.base: Snapshot
-        self.migration: MigrationPlan
-        self._planned_on: str | None = None
-        self._created: dict[TypeKey, Pin] = {}
-        self._effects_staged: tuple[Effect, ...] = ()
-        self._staged = StagedCommit(session, "schema_apply")
+    session: GraphSession
+    source: Source
+    allow_data_loss: bool
+    check: SchemaCheck | None
+    choose_runner: ChooseRunner
+    branch_id: BranchId | None
+    identity_space: int = 0
+    base: Snapshot = field(init=False)
+    migration: MigrationPlan = field(init=False)
+    _planned_on: str | None = None
+    _created: dict[TypeKey, Pin] = field(default_factory=dict)
+    _effects_staged: tuple[Effect, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.kernel = self.session.kernel
+        self._staged = StagedCommit(self.session, "schema_apply")
 
     def publish(self, branch: str) -> Receipt | None:
         """Stage and publish; remove staged files that were not published."""
@@ -167,8 +159,9 @@ class _Apply:
             raise LanguageError(diagnostics=self.migration.refusals)
         hard = _hard_drops(self.migration)
         before, after = catalog_of(snapshot.state.schema.parse()), self.migration.compiled.catalog
-        for check in self.checks:
-            check(before, after)
+        for check in (self.check, self.session.schema_check if self.branch_id is None else None):
+            if check is not None:
+                check(before, after)
         reshaping = compare(before, after)
         if hard:
             _check_hard_drops(self.kernel, snapshot, reshaping)
@@ -182,7 +175,7 @@ class _Apply:
                 *_purges(self.kernel, snapshot, reshaping, hard),
             ),
             (schema_unchanged, HeadIs(snapshot.head)),
-            actor=self.actor,
+            actor=self.session.actor,
             properties={HARD_DROPS: ",".join(hard)} if hard else {},
             operation_id=self._staged.operation_id or UNNAMED,
         )
@@ -229,7 +222,7 @@ class _Apply:
         updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
-    def _create(self, type_: NodeType | EdgeType) -> Pin:
+    def _create(self, type_: Type) -> Pin:
         """Create the empty dataset of a new type; a retry reuses it."""
         if type_.table_key not in self._created:
             identity = TypeIdentity.of(type_)
@@ -299,17 +292,10 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
         # Drops are all soft or all hard.
         return []
     now, pins = clock.now_us(), snapshot.state.pins
-    purges = [
-        Purge(
-            pins[type_.table_key].identity,
-            None,
-            type_.table_key,
-            pins[type_.table_key].path,
-            now,
-            is_embedded=_embeds(type_),
-        )
-        for type_ in reshaping.dropped
-    ]
+    purges = []
+    for type_ in reshaping.dropped:
+        pin = pins[type_.table_key]
+        purges.append(Purge(pin.identity, None, type_.table_key, pin.path, now, is_embedded=_embeds(type_)))
     for old, new in reshaping.kept:
         pin = pins[old.table_key]
         for name in compare_columns(old, new).dropped:
@@ -323,7 +309,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
     return [SetPurges(tuple(purges))]
 
 
-def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
+def _embeds(type_: Type, name: str | None = None) -> bool:
     """Return True if a property is the source or target of embeddings; without a name, if any property is."""
     return any(
         property_.embed is not None and name in (None, property_.name, property_.embed.source)

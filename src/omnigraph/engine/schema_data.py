@@ -1,8 +1,7 @@
 """What a new schema does to the stored rows of a type: columns, constraints and ids that change, and their staging.
 
-Checks stored rows against the constraints that a schema change adds, with the rules that every write is checked by.
-
-Tasks run in threads or on Spark executors. A type whose columns alone change is not read at all.
+Stored rows are checked against the constraints that a schema adds by the rules of every write. Tasks run in threads or
+on Spark executors. A type whose columns alone change is not read at all.
 """
 
 from __future__ import annotations
@@ -17,8 +16,18 @@ import pyarrow as pa
 
 from omnigraph.engine.revisions import Columns, compare_columns
 from omnigraph.engine.tasks import Runner, TaskStore
-from omnigraph.engine.write.staging import physical
-from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, NodeType, Property, Type, TypeKey
+from omnigraph.engine.write.staging import gather_rows, put_column, rewrite_rows
+from omnigraph.lang.catalog import (
+    Cardinality,
+    Catalog,
+    CheckRule,
+    EdgeType,
+    NodeType,
+    Property,
+    RangeRule,
+    Type,
+    TypeKey,
+)
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_ids
 from omnigraph.limits import SCHEMA_REWRITE_BATCH_ROWS, SCHEMA_REWRITE_BYTES, VIOLATIONS_MAX
 from omnigraph.manifest.plan import Effect
@@ -27,7 +36,6 @@ from omnigraph.rules.coerce import default_column, shown
 from omnigraph.rules.delta import Changes, Delta, Findings, Ids, Intent, Violation, one_array
 from omnigraph.rules.row_rules import ROW_RULES, errors_of
 from omnigraph.rules.set_rules import cardinality, unique
-from omnigraph.store.blobs.cells import StoredBlobs, blob_columns
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ID
@@ -40,7 +48,6 @@ from omnigraph.store.write.fragments import (
     scan_fragments,
     scan_whole_rows,
     upserted,
-    write_fragments_with_blobs,
 )
 from omnigraph.store.write.schema_change import convert_fragment, converted, converted_name, reshape
 from omnigraph.store.write.transaction import Change
@@ -106,6 +113,11 @@ class TypeChange:
         is_counted = isinstance(rules, EdgeType) and rules.cardinality != Cardinality()
         return bool(rules.properties or rules.unique) or is_counted
 
+    def reshape(self, dataset: Dataset) -> Change | None:
+        """Return the change of the stored columns by metadata alone, for values that keep their types."""
+        columns = self.columns
+        return reshape(dataset, add=columns.added, drop=columns.dropped, rename=columns.renamed, relax=self.relaxed)
+
     def added_rules(self) -> Type:
         """Return the new type with nothing but the constraints that its stored rows may break."""
         renamed = {old.name: new.name for old, new in self.kept.values()}
@@ -120,12 +132,12 @@ class TypeChange:
             properties = self._narrow(())
             return replace(self.new, properties=properties, unique=added, cardinality=bounds)
         assert isinstance(self.old, NodeType)
-        ranges = {replace(rule, property=renamed.get(rule.property, rule.property)) for rule in self.old.ranges}
-        checks = {replace(rule, property=renamed.get(rule.property, rule.property)) for rule in self.old.checks}
-        new_ranges = tuple(rule for rule in self.new.ranges if rule not in ranges)
-        new_checks = tuple(rule for rule in self.new.checks if rule not in checks)
-        properties = self._narrow([*(rule.property for rule in new_ranges), *(rule.property for rule in new_checks)])
-        return replace(self.new, properties=properties, unique=added, ranges=new_ranges, checks=new_checks)
+        former: list[RangeRule | CheckRule] = [*self.old.ranges, *self.old.checks]
+        former = [replace(rule, property=renamed.get(rule.property, rule.property)) for rule in former]
+        ranges = tuple(rule for rule in self.new.ranges if rule not in former)
+        checks = tuple(rule for rule in self.new.checks if rule not in former)
+        properties = self._narrow([*(rule.property for rule in ranges), *(rule.property for rule in checks)])
+        return replace(self.new, properties=properties, unique=added, ranges=ranges, checks=checks)
 
     def _narrow(self, names: Sequence[str]) -> dict[str, Property]:
         """Return the named properties, and those whose own type asks for more than it did."""
@@ -302,16 +314,11 @@ class RowRewrite:
     def apply(self, rows: pa.Table) -> pa.Table:
         """Return rows as they are written."""
         for name in self.filled:
-            rows = _put(rows, name, default_column(self.type.properties[name], rows.num_rows, self.now_ms))
+            rows = put_column(rows, name, default_column(self.type.properties[name], rows.num_rows, self.now_ms))
         for name, (old_ids, new_ids) in self.endpoints.items():
             ends = one_array(rows.column(name))
-            rows = _put(rows, name, pc.coalesce(new_ids.take(pc.index_in(ends, value_set=old_ids)), ends))
-        return _put(rows, "id", one_array(key_ids(self.type, rows))) if self.is_rekeyed else rows
-
-
-def _put(rows: pa.Table, name: str, column: Column) -> pa.Table:
-    index = rows.schema.get_field_index(name)
-    return rows.set_column(index, rows.schema.field(index), column)
+            rows = put_column(rows, name, pc.coalesce(new_ids.take(pc.index_in(ends, value_set=old_ids)), ends))
+        return put_column(rows, "id", one_array(key_ids(self.type, rows))) if self.is_rekeyed else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,34 +342,22 @@ def rewrite_part(store: TaskStore, rewrite: RowRewrite, operation_id: str, task:
     """Write the rows of some fragments again."""
     dataset = store.open(task.ref, task.manifest)
     part = RewrittenPart()
-    waiting: list[pa.Table] = []
-    for fragment_id in task.fragment_ids:
-        count = 0
-        for rows in _read_rows(dataset, rewrite.type, fragment_id):
-            count += rows.num_rows
-            waiting.append(rewrite.apply(rows))
-            if sum(table.nbytes for table in waiting) >= SCHEMA_REWRITE_BYTES:
-                part.fragments += _write_rows(dataset, waiting, operation_id)
-                waiting = []
-        part.marked.append(Marked(fragment_id, None, count))
-    if waiting:
-        part.fragments += _write_rows(dataset, waiting, operation_id)
+    rewritten = map(rewrite.apply, _read_rows(dataset, rewrite.type, task.fragment_ids, part))
+    for rows in gather_rows(rewritten, SCHEMA_REWRITE_BYTES):
+        part.fragments += rewrite_rows(dataset, rows, operation_id)
     return part
 
 
-def _read_rows(dataset: Dataset, type_: Type, fragment_id: int) -> Iterator[pa.Table]:
+def _read_rows(dataset: Dataset, type_: Type, fragment_ids: Sequence[int], part: RewrittenPart) -> Iterator[pa.Table]:
+    """Yield the rows of fragments, and mark all of them as deleted in `part`."""
     names = arrow_schema(type_).names
-    for batch in scan_whole_rows(dataset, fragment_id, names, SCHEMA_REWRITE_BATCH_ROWS):
-        if batch.num_rows:
-            yield pa.Table.from_batches([batch]).select([*names, ROW_ID]).combine_chunks()
-
-
-def _write_rows(dataset: Dataset, tables: list[pa.Table], operation_id: str) -> list[FragmentText]:
-    rows = pa.concat_tables(tables).combine_chunks()
-    names, count = blob_columns(dataset), rows.num_rows
-    row_ids: Any = rows.column(ROW_ID).to_numpy()
-    stored_blobs = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
-    return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored_blobs] if names else [], operation_id)
+    for fragment_id in fragment_ids:
+        count = 0
+        for batch in scan_whole_rows(dataset, fragment_id, names, SCHEMA_REWRITE_BATCH_ROWS):
+            if batch.num_rows:
+                count += batch.num_rows
+                yield pa.Table.from_batches([batch]).select([*names, ROW_ID]).combine_chunks()
+        part.marked.append(Marked(fragment_id, None, count))
 
 
 def convert_part(
@@ -422,8 +417,8 @@ class SchemaRewrite:
             rename |= {column: new_names[name] for name, column in converted_names.items()}
         else:
             # Without rows there is nothing to convert: the columns are replaced.
-            fields = physical_fields(change.new)
-            add += [fields[new_names[name]].with_nullable(True) for name in retyped]
+            schema = physical_schema(arrow_schema(change.new))
+            add += [schema.field(new_names[name]) for name in retyped]
         relax = [name for name in change.relaxed if name not in retyped]
         return reshape(base, add=[item.with_nullable(True) for item in add], drop=drop, rename=rename, relax=relax)
 
@@ -458,11 +453,6 @@ class SchemaRewrite:
         parts = self.runner.run(f"rewriting {type_.name}", work, tasks)
         marked = [mark for part in parts for mark in part.marked]
         return upserted(dataset, [text for part in parts for text in part.fragments], marked)
-
-
-def physical_fields(type_: Type) -> dict[str, Any]:
-    """Return the stored columns of a type by name."""
-    return {item.name: item for item in physical_schema(arrow_schema(type_))}
 
 
 def changed_keys(changes: Sequence[TypeChange]) -> set[TypeKey]:

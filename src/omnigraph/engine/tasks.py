@@ -8,7 +8,7 @@ Tasks never read the manifest; what they need to know of the graph is sent to th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -86,6 +86,7 @@ def parse_catalog(ir: str) -> Catalog:
     return catalog_of(SchemaIR.from_json(orjson.loads(ir)))
 
 
+T = TypeVar("T")
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -177,6 +178,25 @@ class Threads:
         finally:
             # Cancel queued tasks; running ones must end before their files may be removed.
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:
+    """Yield items in groups up to a total weight; one that is heavier is a group of its own.
+
+    >>> list(group_by_weight([2, 1, 3, 9], int, 4))
+    [[2, 1], [3], [9]]
+    """
+    group: list[T] = []
+    total = 0
+    for item in items:
+        weight = weigh(item)
+        if group and total + weight > weight_max:
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += weight
+    if group:
+        yield group
 
 
 def weigh_tasks(payloads: Sequence[object], sizes: Sequence[int]) -> tuple[Unit, list[int]]:

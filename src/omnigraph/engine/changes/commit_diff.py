@@ -1,16 +1,14 @@
 """The changes of one commit against its first parent, in pages, with images before and after, and as JSON lines.
 
 Images use today's names, as every read of a past state; a commit that changed the schema says how.
-
-Pure and vectorised with Arrow kernels.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,7 +40,7 @@ from omnigraph.engine.changes.state_diff import (
     pairs,
     selected,
 )
-from omnigraph.engine.json_text import json_text
+from omnigraph.engine.json_text import json_text, value_texts
 from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import (
@@ -54,7 +52,7 @@ from omnigraph.errors import (
     UsageError,
 )
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import EdgeType, Type, TypeKey
 from omnigraph.lang.migrate import Step as SchemaStep
 from omnigraph.lang.migrate import list_steps
 from omnigraph.limits import (
@@ -102,12 +100,12 @@ def _texts(pair: Pair, op: str, rows: pa.Table, before: pa.Table | None, after: 
     return pc.binary_join_element_wise(*parts, "}", "")
 
 
-def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
+def image_texts(type_: Type, rows: pa.Table) -> Any:
     """Return each row as `{properties, endpoints?}`, with every property of its type."""
     parts: list[Any] = ['{"properties":{']
     for index, name in enumerate(sorted(type_.properties)):
         comma = "," if index else ""
-        parts += [f"{comma}{orjson.dumps(name).decode()}:", _value_texts(one_array(rows.column(name)))]
+        parts += [f"{comma}{orjson.dumps(name).decode()}:", value_texts(one_array(rows.column(name)))]
     parts.append("}")
     if isinstance(type_, EdgeType):
         ends = [json_text(one_array(rows.column(name))) for name in ("src", "dst")]
@@ -115,13 +113,6 @@ def image_texts(type_: NodeType | EdgeType, rows: pa.Table) -> Any:
     # A type without properties has only literal parts, which would join to a single text.
     empty = pc.replace_with_mask(one_array(rows.column("id")), pa.repeat(True, rows.num_rows), "")
     return pc.binary_join_element_wise(empty, *parts, "}", "")
-
-
-def _value_texts(values: Any) -> Any:
-    if not pa.types.is_large_binary(values.type):
-        return json_text(values)
-    encoded = [None if value is None else f"base64:{b64encode(value).decode()}" for value in values.to_pylist()]
-    return json_text(pa.array(encoded, pa.string()))
 
 
 # Which entities of a large commit changed is found out once for all of its pages.
@@ -190,11 +181,14 @@ def _windows(
         candidates = of_ops(_candidates(kernel, pair), selection)
         if after is not None and after.type_key == key:
             candidates = candidates.slice(_start(candidates.column("id").combine_chunks(), after))
-        rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
-        for offset in range(0, candidates.num_rows, rows):
-            ids, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
-            if len(ids):
-                yield key, ids, texts
+        yield from ((key, ids, texts) for ids, texts in _compare_windows(pair, candidates) if len(ids))
+
+
+def _compare_windows(pair: Pair, candidates: pa.Table) -> Iterator[tuple[Any, Any]]:
+    """Yield ids and texts of the candidates that changed, some rows at a time."""
+    rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
+    for offset in range(0, candidates.num_rows, rows):
+        yield change_texts(pair, pair.compare(candidates.slice(offset, rows)))
 
 
 def diff_with_images(
@@ -208,22 +202,14 @@ def diff_with_images(
 ) -> ChangeSet:
     """Return the changes from one state to another, the first of them also with the entities before and after."""
     before, after, selection = compared(session, a, b, only, branch, names)
-    images = read_images(before, after, selection, DIFF_VALUES_SHOWN)
-    return replace(diff_views(before, after, selection), images=tuple(images))
-
-
-def read_images(before: View, after: View, selection: ChangeFilter, count: int) -> list[dict[str, Any]]:
-    """Return the first changes with the entities before and after."""
-    changes: list[dict[str, Any]] = []
-    for pair in selected(before, after, selection):
-        candidates = of_ops(pair.candidates(), selection)
-        rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
-        for offset in range(0, candidates.num_rows, rows):
-            _, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
-            changes += map(orjson.loads, texts.slice(0, count - len(changes)).to_pylist())
-            if len(changes) >= count:
-                return changes
-    return changes
+    texts = (
+        text
+        for pair in selected(before, after, selection)
+        for _, window in _compare_windows(pair, of_ops(pair.candidates(), selection))
+        for text in window
+    )
+    images = tuple(orjson.loads(text.as_py()) for text in islice(texts, DIFF_VALUES_SHOWN))
+    return replace(diff_views(before, after, selection), images=images)
 
 
 def _misplaced() -> CursorRejected:
@@ -328,30 +314,30 @@ def commit_changes(
     return CommitPage(block, next_page_token)
 
 
+@dataclass
 class States:
     """A cache of the views that a walk over commits needs: the end of one step is the start of the next.
 
     They use the names of `today`, or their own.
     """
 
-    def __init__(self, session: GraphSession, today: Snapshot, names: Naming = NOW) -> None:
-        self.session = session
-        self._today = today
-        self._names = names
-        self._snapshots: dict[CommitId, Snapshot] = {}
-        self._views: dict[tuple[CommitId, BranchId | None], View] = {}
+    session: GraphSession
+    today: Snapshot
+    names: Naming = NOW
+    _snapshots: dict[CommitId, Snapshot] = field(default_factory=dict)
+    _views: dict[tuple[CommitId, BranchId | None], View] = field(default_factory=dict)
 
     def view(self, commit: Commit, branch: BranchId | None) -> View:
         """Return the visible part of a commit's state, authorized by its branch or one that started from it."""
         key = commit.commit_id, branch
         if key not in self._views:
-            self._views[key] = self.session.past_view(self._snapshot(commit, branch), self._today, self._names)
+            self._views[key] = self.session.past_view(self._snapshot(commit, branch), self.today, self.names)
         return self._views[key]
 
     def as_stored(self, commit: Commit, branch: BranchId | None) -> View:
         """Return a state with the schema that it was stored with, hard drops included, to compare schemas by."""
         snapshot = self._snapshot(commit, branch)
-        return self.session.view_without(snapshot, self.session.hidden_then(snapshot, self._today))
+        return self.session.view_without(snapshot, self.session.hidden_then(snapshot, self.today))
 
     def _snapshot(self, commit: Commit, branch: BranchId | None) -> Snapshot:
         if commit.commit_id not in self._snapshots:
@@ -406,15 +392,17 @@ class Step:
         """Return the error as a gap if a version that cleanup removed is its reason."""
         # An open handle outlives its version, so a removed version may only show as a missing file.
         is_gap = error.code == "graph.version_reclaimed" or (
-            error.code == "storage.failed"
-            and any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides)
+            error.code == "storage.failed" and self._lacks_version(type_pairs)
         )
         return self._reclaimed() if is_gap else error
 
     def check_versions_exist(self, type_pairs: Sequence[Pair]) -> None:
         """Raise `ChangeFeedGap` if a version of a type was removed, which another process could not read."""
-        if any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides):
+        if self._lacks_version(type_pairs):
             raise self._reclaimed()
+
+    def _lacks_version(self, type_pairs: Sequence[Pair]) -> bool:
+        return any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides)
 
     def _reclaimed(self) -> ChangeFeedGap:
         return ChangeFeedGap(
@@ -442,11 +430,8 @@ def parentless(commit: Commit) -> GraphError:
 
 def page_room(limit: int, bytes_max: int) -> Room:
     """Return the capacity of a page after checking its bounds."""
-    for name, requested, maximum, resource in (
-        ("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes"),
-        ("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes"),
-    ):
-        check_bound(name, requested, maximum, resource)
+    check_bound("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes")
+    check_bound("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes")
     return Room(limit, bytes_max)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, TypeGuard
 
@@ -80,20 +80,9 @@ def place_of(type_key: str, entity_id: str) -> Position:
 
 def encode(token: Token) -> str:
     """Encode a token as text."""
-    scope, position = token.scope, token.position
-    body = orjson.dumps(
-        {
-            "v": VERSION,
-            "kind": token.kind,
-            "graph": scope.graph,
-            "branch": scope.branch,
-            "incarnation": scope.incarnation,
-            "selection": scope.selection,
-            "commit": token.commit,
-            "cut": token.cut,
-            "place": None if position is None else [position.type_key, position.entity_id, position.digest],
-        }
-    )
+    position = None if token.position is None else astuple(token.position)
+    head = {"v": VERSION, "kind": token.kind, **asdict(token.scope)}
+    body = orjson.dumps({**head, "commit": token.commit, "cut": token.cut, "place": position})
     return urlsafe_b64encode(body + sha256(body).digest()).rstrip(b"=").decode()
 
 
@@ -110,22 +99,16 @@ def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
     token = _read(text)
     if token.kind != kind:
         raise rejected(f"it is a {token.kind}, and a {kind} is needed")
-    if (why := _foreign(token.scope, scope)) is not None:
-        raise rejected(why)
-    return token
-
-
-def _foreign(theirs: Scope, ours: Scope) -> str | None:
-    """Return why a token does not fit a scope, or None."""
-    if theirs.graph != ours.graph:
-        return "it belongs to another graph"
+    if token.scope.graph != scope.graph:
+        raise rejected("it belongs to another graph")
     # A renamed branch keeps its incarnation, so its name alone is not compared.
-    if theirs.incarnation != ours.incarnation:
-        is_new = theirs.branch == ours.branch
-        return "the branch was deleted and recreated; take a new baseline" if is_new else "it belongs to another branch"
-    if theirs.selection != ours.selection:
-        return "it was made for other kinds, types or ops; pass the same ones"
-    return None
+    if token.scope.incarnation != scope.incarnation:
+        is_new = token.scope.branch == scope.branch
+        recreated = "the branch was deleted and recreated; take a new baseline"
+        raise rejected(recreated if is_new else "it belongs to another branch")
+    if token.scope.selection != scope.selection:
+        raise rejected("it was made for other kinds, types or ops; pass the same ones")
+    return token
 
 
 def _read(text: str) -> Token:
@@ -155,7 +138,7 @@ def _from_json(body: dict[str, object]) -> Token:
     if type(version) is not int or version != VERSION:
         raise rejected(f"it has version {orjson.dumps(version).decode()}; this release reads version {VERSION}")
     kind = str(body["kind"])
-    scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
+    scope = Scope(*(str(body[member.name]) for member in fields(Scope)))
     position = body["place"]
     if position is not None and not _is_position(position):
         raise ValueError("a place must consist of strings")

@@ -29,7 +29,6 @@ from omnigraph.engine.export import export_records
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, UsageError
 from omnigraph.ids import CommitId, is_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
 from omnigraph.manifest.history import FirstParentLine
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -95,8 +94,8 @@ def changes(
         token = decode(cursor, "feed-cursor", scope)
     else:
         token = Token("feed-cursor", scope, start_commit(session, snapshot, start or "now"))
-    steps = steps_after(session, snapshot, token, commits_max)
-    return _Poll(session, selection, token, room).run(*steps)
+    steps, cut = steps_after(session, snapshot, token, commits_max)
+    return _poll(session, selection, token, room, steps, cut)
 
 
 def feed_scope(snapshot: Snapshot, selection: ChangeFilter) -> Scope:
@@ -150,49 +149,38 @@ def steps_after(
     return steps[:commits_max], cut
 
 
-class _Poll:
-    """One walk from a position towards the cut."""
-
-    def __init__(self, session: GraphSession, selection: ChangeFilter, token: Token, room: Room) -> None:
-        self._session = session
-        self._selection = selection
-        self._token = token
-        self._room = room
-        self._blocks: list[Block] = []
-
-    def run(self, steps: list[Step], cut: CommitId) -> FeedPage:
-        reached, position = self._token.commit, self._token.position
-        for step in steps:
-            try:
-                part = step.part(self._selection, position, self._room)
-            except ChangeFeedGap as error:
-                if self._blocks:
-                    return self._boundary(reached, cut)
-                raise self._located(error) from error
-            is_begun = bool(part.texts) or part.is_complete
-            if is_begun:
-                # A commit that continues from an earlier page has said how it changed the schema.
-                schema_steps = step.schema_steps() if position is None else ()
-                self._blocks.append(Block(cause_of(self._session, step.commit), tuple(part.texts), schema_steps))
-            if not part.is_complete and is_begun:
-                token = Token("feed-page", self._token.scope, step.commit.commit_id, cut, part.last)
-                return FeedPage(tuple(self._blocks), next_page_token=encode(token))
-            if not is_begun:
+def _poll(
+    session: GraphSession, selection: ChangeFilter, start: Token, room: Room, steps: list[Step], cut: CommitId
+) -> FeedPage:
+    """Walk from a position towards the cut, as far as there is room."""
+    blocks: list[Block] = []
+    reached, position = start.commit, start.position
+    for step in steps:
+        try:
+            part = step.part(selection, position, room)
+        except ChangeFeedGap as error:
+            if blocks:
                 break
-            reached, position = step.commit.commit_id, None
-        return self._boundary(reached, cut)
+            raise _located(error, start) from error
+        if not part.texts and not part.is_complete:
+            break
+        # A commit that continues from an earlier page has said how it changed the schema.
+        schema_steps = step.schema_steps() if position is None else ()
+        blocks.append(Block(cause_of(session, step.commit), tuple(part.texts), schema_steps))
+        if not part.is_complete:
+            token = Token("feed-page", start.scope, step.commit.commit_id, cut, part.last)
+            return FeedPage(tuple(blocks), next_page_token=encode(token))
+        reached, position = step.commit.commit_id, None
+    return FeedPage(tuple(blocks), encode(Token("feed-cursor", start.scope, reached)), reached == cut)
 
-    def _boundary(self, reached: CommitId, cut: CommitId) -> FeedPage:
-        cursor = encode(Token("feed-cursor", self._token.scope, reached))
-        return FeedPage(tuple(self._blocks), cursor, reached == cut)
 
-    def _located(self, error: ChangeFeedGap) -> ChangeFeedGap:
-        """Return the error with the reader's cursor, if the reader is at a commit."""
-        if self._token.position is not None:
-            return error
-        unreadable = error.context["first_unreadable_commit_id"]
-        cursor = encode(Token("feed-cursor", self._token.scope, self._token.commit))
-        return ChangeFeedGap(error.message, first_unreadable_commit_id=unreadable, cursor=cursor)
+def _located(error: ChangeFeedGap, start: Token) -> ChangeFeedGap:
+    """Return the error with the reader's cursor, if the reader is at a commit."""
+    if start.position is not None:
+        return error
+    unreadable = error.context["first_unreadable_commit_id"]
+    cursor = encode(Token("feed-cursor", start.scope, start.commit))
+    return ChangeFeedGap(error.message, first_unreadable_commit_id=unreadable, cursor=cursor)
 
 
 def baseline(
@@ -211,11 +199,11 @@ def baseline(
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
-    types: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
+    types = sorted(view.catalog.types, key=lambda type_: type_.table_key)
     selected = [type_ for type_ in types if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from export_records(view, sorted(selected, key=lambda type_: type_.table_key))
+        yield from export_records(view, selected)
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

@@ -9,8 +9,9 @@ Equal blobs at different locations get the same value by `unified`, which has to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -100,6 +101,14 @@ class RowChanges:
     def count(self) -> int:
         return self.inserted.num_rows + self.deleted.num_rows + self.after.num_rows
 
+    @property
+    def tables(self) -> tuple[pa.Table, ...]:
+        return self.inserted, self.deleted, self.before, self.after
+
+    def map(self, function: Callable[[pa.Table], pa.Table]) -> RowChanges:
+        """Return the changes with a function applied to every table."""
+        return RowChanges(*map(function, self.tables))
+
 
 class BlobColumns(Protocol):
     """The form of blobs in row images."""
@@ -160,11 +169,14 @@ def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs
     changed = was & is_
     if left is not None and right is not None and changed.any():
         changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
+    known = after or before
+    assert known is not None, "a type that never existed cannot change"
+    old_schema, new_schema = logical_schema(before or known), logical_schema(known)
     return RowChanges(
-        inserted=_images(after, before, right, is_ & ~was, blobs),
-        deleted=_images(before, after, left, was & ~is_, blobs),
-        before=_images(before, after, left, changed, blobs),
-        after=_images(after, before, right, changed, blobs),
+        inserted=_images(new_schema, right, is_ & ~was, blobs),
+        deleted=_images(old_schema, left, was & ~is_, blobs),
+        before=_images(old_schema, left, changed, blobs),
+        after=_images(new_schema, right, changed, blobs),
     )
 
 
@@ -209,11 +221,9 @@ def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | Non
 def changed_columns(before: Dataset, old_row_id: int, after: Dataset, new_row_id: int) -> list[str]:
     """Return the columns of `after` in which two rows differ."""
     old, new = (
-        _read_rows(data, _row_ids(row), np.ones(1, np.bool_))
-        for data, row in ((before, old_row_id), (after, new_row_id))
+        _Read(dataset, row_ids, stored(dataset, row_ids), np.ones(1, np.bool_))
+        for dataset, row_ids in ((before, _row_ids(old_row_id)), (after, _row_ids(new_row_id)))
     )
-    assert old is not None
-    assert new is not None
     return [name for name, equal in _equal_columns(old, new) if not equal.all()]
 
 
@@ -246,61 +256,49 @@ def _equal_columns(old: _Read, new: _Read) -> Iterator[tuple[str, Mask]]:
         if name is None:
             yield field.name, as_mask(pc.is_null(values))
         elif is_blob(field):
-            left, right = old.rows, new.rows
-            yield (
-                field.name,
-                _equal_blobs(old.dataset, name, old.row_ids, left, new.dataset, field.name, new.row_ids, right),
-            )
+            yield field.name, _equal_blobs(old, name, new, field.name)
         else:
             yield field.name, equal_values(old.rows.column(name).combine_chunks(), values)
 
 
-def _equal_blobs(
-    before: Dataset, name: str, old: Any, old_rows: pa.Table, after: Dataset, renamed: str, new: Any, new_rows: pa.Table
-) -> Mask:
+def _equal_blobs(old: _Read, name: str, new: _Read, renamed: str) -> Mask:
     """Compare blobs by location and descriptor, and by bytes where that is inconclusive."""
-    left, right = old_rows.column(name).combine_chunks(), new_rows.column(renamed).combine_chunks()
+    left, right = old.rows.column(name).combine_chunks(), new.rows.column(renamed).combine_chunks()
     was, is_ = as_mask(pc.is_valid(left)), as_mask(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    alike = np.flatnonzero(equal & was & ~_are_same_locations(before, name, old_rows, after, renamed, new_rows))
+    alike = np.flatnonzero(equal & was & ~_are_same_locations(old, name, new, renamed))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
     for row in large.tolist():
-        rows = old[row].as_py(), new[row].as_py()
-        equal[row] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[row]))
+        row_ids = old.row_ids[row].as_py(), new.row_ids[row].as_py()
+        equal[row] = have_same_bytes(old.dataset, name, row_ids[0], new.dataset, renamed, row_ids[1], int(sizes[row]))
     alike = np.setdiff1d(alike, large)
     # A bounded number of bytes of either side is in memory at a time.
     chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
     for positions in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
         pairs = zip(
-            read_blobs(before, name, old.take(positions).combine_chunks()),
-            read_blobs(after, renamed, new.take(positions).combine_chunks()),
+            read_blobs(old.dataset, name, old.row_ids.take(positions).combine_chunks()),
+            read_blobs(new.dataset, renamed, new.row_ids.take(positions).combine_chunks()),
             strict=True,
         )
         equal[positions] = np.fromiter((a == b for a, b in pairs), np.bool_, len(positions))
     return equal
 
 
-def _are_same_locations(
-    before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table
-) -> Mask:
+def _are_same_locations(old: _Read, name: str, new: _Read, renamed: str) -> Mask:
     """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
-        blob_locations(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
-        for dataset, column, rows in ((before, name, left), (after, renamed, right))
+        blob_locations(read.dataset, column, read.rows.column(ROW_ADDRESS).to_numpy())
+        for read, column in ((old, name), (new, renamed))
     )
+    before, after = old.dataset, new.dataset
     is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]
     same: Mask = equal_values(files, other_files) & (offsets == other_offsets) & is_one_dataset
     return same
 
 
-def _images(
-    dataset: Dataset | None, other: Dataset | None, read: _Read | None, mask: Mask, blobs: BlobColumns
-) -> pa.Table:
-    """Return rows of a version."""
-    source = dataset or other
-    assert source is not None, "a type that never existed cannot change"
-    schema = logical_schema(source)
+def _images(schema: pa.Schema, read: _Read | None, mask: Mask, blobs: BlobColumns) -> pa.Table:
+    """Return some of the rows that were read of a version."""
     if read is None or not mask.any():
         return schema.empty_table()
     selected = read.only(mask)
@@ -421,7 +419,7 @@ class BlobValues:
 
     def unified(self, changes: Sequence[RowChanges]) -> list[RowChanges]:
         """Return the changes with equal values for equal blobs of an entity."""
-        tables = [getattr(change, part.name) for change in changes for part in fields(RowChanges)]
+        tables = [table for change in changes for table in change.tables]
         renamed: dict[bytes, bytes] = {}
         for name in [field.name for field in tables[0].schema if is_blob(field)]:
             for values in _several(tables, name):
@@ -432,12 +430,7 @@ class BlobValues:
                     )
                     if same is not None:
                         renamed[other] = renamed.get(same, same)
-        if not renamed:
-            return list(changes)
-        return [
-            RowChanges(*(_renamed(getattr(change, part.name), renamed) for part in fields(RowChanges)))
-            for change in changes
-        ]
+        return [change.map(partial(_renamed, renamed)) for change in changes] if renamed else list(changes)
 
     def _same(self, a: bytes, b: bytes) -> bool:
         left, right = self._locations[a], self._locations[b]
@@ -455,11 +448,7 @@ class BlobValues:
         """Return rows with the bytes of their blobs instead of blob values."""
         if rows is None:
             return None
-        for index, field in enumerate(rows.schema):
-            if is_blob(field):
-                payloads = [self._bytes(value) for value in rows.column(index).to_pylist()]
-                rows = rows.set_column(index, field, pa.array(payloads, pa.large_binary()))
-        return rows
+        return _map_blobs(rows, lambda column: pa.array(map(self._bytes, column.to_pylist()), pa.large_binary()))
 
     def _bytes(self, value: bytes | None) -> bytes | None:
         if value is None or value.startswith(_LITERAL):
@@ -533,12 +522,17 @@ def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
         yield set(values.to_pylist())
 
 
-def _renamed(rows: pa.Table, renamed: dict[bytes, bytes]) -> pa.Table:
+def _renamed(renamed: dict[bytes, bytes], rows: pa.Table) -> pa.Table:
     renamed_values = pa.array(list(renamed), pa.large_binary())
     names = pa.array(list(renamed.values()), pa.large_binary())
+    return _map_blobs(
+        rows, lambda column: pc.coalesce(names.take(pc.index_in(column, value_set=renamed_values)), column)
+    )
+
+
+def _map_blobs(rows: pa.Table, function: Callable[[Any], Any]) -> pa.Table:
+    """Return rows with a function applied to every column of blob values."""
     for index, field in enumerate(rows.schema):
         if is_blob(field):
-            column = rows.column(index).combine_chunks()
-            other = names.take(pc.index_in(column, value_set=renamed_values))
-            rows = rows.set_column(index, field, pc.coalesce(other, column))
+            rows = rows.set_column(index, field, function(rows.column(index).combine_chunks()))
     return rows

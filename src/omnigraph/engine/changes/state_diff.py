@@ -23,7 +23,7 @@ from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differi
 from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import CATALOG_CACHE_MAX, CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.rules.arrow_typing import pc
@@ -39,7 +39,7 @@ class Side:
     pin: Pin
 
     @property
-    def type_(self) -> NodeType | EdgeType:
+    def type_(self) -> Type:
         return self.view.catalog.type_of(self.pin.table_key)
 
     @property
@@ -76,7 +76,7 @@ class Pair:
         return [] if self.is_same_data else [side for side in (self.before, self.after) if side is not None]
 
     def candidates(self) -> pa.Table:
-        """Return the rows that may differ; see `rows.candidates`."""
+        """Return the rows that may differ; see `row_diff.candidates`."""
         return row_diff.candidates(*self.datasets())
 
     def compare(self, candidates: pa.Table) -> RowChanges:
@@ -352,9 +352,9 @@ def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
 
 
 def _changes_json(changes: pa.Table) -> list[dict[str, object]]:
-    return [_change_json(row) for row in changes.to_pylist()]
-
-
-def _change_json(row: dict[str, Any]) -> dict[str, object]:
-    ends = {"from": row.pop("from"), "to": row.pop("to")}
-    return row if ends["from"] is None else {**row, "endpoints": ends}
+    rows: list[dict[str, object]] = changes.to_pylist()
+    for row in rows:
+        ends = {"from": row.pop("from"), "to": row.pop("to")}
+        if ends["from"] is not None:
+            row["endpoints"] = ends
+    return rows

@@ -10,9 +10,10 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from hashlib import blake2b
+from operator import add
 from threading import Lock
 from typing import Any, Final
 
@@ -134,13 +135,10 @@ class GeneratedVectors:
 def read_generated(store: Store, dimension: int, space: VectorSpace | None = None) -> GeneratedVectors:
     """Return the generated vectors of a dimension; with a space, text pairs of that space only."""
     paths = [path for path in _key_paths(store, FOLDER) if path.startswith(f"{FOLDER}/{dimension}-")]
-    counted = [space is None or path.startswith(f"{space.folder}/") for path in paths]
-    files = _read_key_files(store, paths)
+    files = dict(zip(paths, _read_key_files(store, paths), strict=True))
+    counted = [keys for path, keys in files.items() if space is None or path.startswith(f"{space.folder}/")]
     no_keys = np.empty((0, 3), np.uint64)
-    keys = np.concatenate([no_keys, *files])
-    space_keys = np.concatenate(
-        [no_keys, *(file_keys for file_keys, counts in zip(files, counted, strict=True) if counts)]
-    )
+    keys, space_keys = np.concatenate([no_keys, *files.values()]), np.concatenate([no_keys, *counted])
     return GeneratedVectors(np.unique(keys[:, 2]), np.unique(pair_fingerprints(space_keys[:, 2], space_keys[:, :2])))
 
 
@@ -325,12 +323,7 @@ class EmbedCounts(PublicValue):
     cleared: int = 0
 
     def __add__(self, other: EmbedCounts) -> EmbedCounts:
-        return EmbedCounts(
-            self.filled + other.filled,
-            self.asked + other.asked,
-            self.cached + other.cached,
-            self.cleared + other.cleared,
-        )
+        return EmbedCounts(*map(add, astuple(self), astuple(other)))
 
 
 def sum_counts(parts: Iterable[Mapping[str, EmbedCounts]]) -> dict[str, EmbedCounts]:

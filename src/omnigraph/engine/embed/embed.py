@@ -27,13 +27,12 @@ from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.staging import StagedCommit
+from omnigraph.engine.write.staging import StagedCommit, require_unchanged
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
-from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.write import fragments
 
@@ -66,15 +65,6 @@ class EmbedReceipt(PublicValue):
         return summarize(self, f"{self.mode} on {self.branch}", *counts, commit_note(self.commit))
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedRequest:
-    """The requested types, mode and row selection."""
-
-    types: Sequence[str] | None
-    mode: Mode
-    select: Sequence[str]
-
-
 def embed(
     session: GraphSession,
     branch: str = MAIN,
@@ -93,9 +83,8 @@ def embed(
     runner = runner or Threads()
     if embedder is None and mode != "clean":
         embedder = default_embedder(session.full_view(branch))
-    request = EmbedRequest(types, mode, select)
     site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
-    transaction = _EmbedTransaction(session, request, embedder, runner, site)
+    transaction = _EmbedTransaction(session, types, mode, select, embedder, runner, site)
     commit = transaction.publish(branch)
     compact_caches(session.kernel.store, (target.space for plan in transaction.plans for target in plan.targets))
     rows = tuple(
@@ -115,25 +104,22 @@ class _StagedType:
     tallies: dict[str, EmbedCounts]
 
 
+@dataclass
 class _EmbedTransaction:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(
-        self,
-        session: GraphSession,
-        request: EmbedRequest,
-        embedder: Embedder | None,
-        runner: Runner,
-        site: EmbedSite,
-    ) -> None:
-        self.session = session
-        self.request = request
-        self.embedder = embedder
-        self.runner = runner
-        self.site = site
-        self.plans: list[TypePlan] = []
-        self._commit = StagedCommit(session, "embed")
-        self._staged: dict[TypeKey, _StagedType] = {}
+    session: GraphSession
+    types: Sequence[str] | None
+    mode: Mode
+    select: Sequence[str]
+    embedder: Embedder | None
+    runner: Runner
+    site: EmbedSite
+    plans: list[TypePlan] = field(default_factory=list)
+    _staged: dict[TypeKey, _StagedType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._commit = StagedCommit(self.session, "embed")
 
     def tally(self, table_key: TypeKey, name: str) -> EmbedCounts:
         staged = self._staged.get(table_key)
@@ -146,9 +132,7 @@ class _EmbedTransaction:
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         permissions = write_permissions(self.session, snapshot)
-        self.plans = plan_types(
-            permissions.visible.catalog, self.request.types, self.request.mode, self.request.select, self.embedder
-        )
+        self.plans = plan_types(permissions.visible.catalog, self.types, self.mode, self.select, self.embedder)
         permissions.check(plan.type.name for plan in self.plans)
         # Tasks open versions by path, so the links of the last publish have to be finished.
         self.session.kernel.finish_links(snapshot)
@@ -165,14 +149,11 @@ class _EmbedTransaction:
         effects = [staged_type.effect for staged_type in self._staged.values() if staged_type.effect is not None]
         if not effects:
             return None
-        pins = (
-            PinIs(staged_type.table_key, snapshot.state.pins[staged_type.table_key].version) for staged_type in effects
-        )
-        properties = {"mode": self.request.mode} | ({"model": self.embedder.model} if self.embedder else {})
+        properties = {"mode": self.mode} | ({"model": self.embedder.model} if self.embedder else {})
         return Plan(
             "embed",
             tuple(effects),
-            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
+            requirements=require_unchanged(self.session, snapshot, effects),
             actor=self.session.actor,
             properties=properties,
             operation_id=self._commit.declare(snapshot),

@@ -1,8 +1,7 @@
 """Embedding plan and tasks: which `@embed` properties and rows need vectors, and staging of these rows with new ones.
 
-Pure: decides from columns and the fingerprints of generated vectors.
-
-They run in threads or on Spark executors; an `EmbedSite` gives them the graph and the provider.
+Which rows are in need follows from their columns and the fingerprints of generated vectors. Tasks run in threads or on
+Spark executors; an `EmbedSite` gives them the graph and the provider.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from omnigraph.engine.embed.cache import (
 from omnigraph.engine.query.embedders import Embedder, Matrix, embedding_error, from_settings
 from omnigraph.engine.tasks import GraphAccess, Runner, Settings, graph_access
 from omnigraph.engine.write.committed_rows import ColumnTest, comparison
-from omnigraph.engine.write.staging import physical
+from omnigraph.engine.write.staging import gather_rows, put_column, rewrite_rows
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
@@ -44,11 +43,10 @@ from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.delta import one_array
 from omnigraph.settings import SETTINGS
-from omnigraph.store.blobs.cells import StoredBlobs, blob_columns
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID
 from omnigraph.store.store import Store
-from omnigraph.store.write.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
+from omnigraph.store.write.fragments import FragmentText, Marked, mark_rows, scan_whole_rows
 
 RowTests: TypeAlias = tuple[ColumnTest, ...]
 
@@ -192,7 +190,7 @@ def has_text(texts: Column) -> Mask:
 def find_rows_in_need(
     plan: TypePlan, rows: pa.Table, generated: dict[str, GeneratedVectors]
 ) -> tuple[Mask, dict[str, VectorChanges]]:
-    """Return the rows that change, and by property why; `made` says by property which vectors were made here."""
+    """Return the rows that change, and by property why; `generated` says by property which vectors were made here."""
     is_selected = np.ones(rows.num_rows, np.bool_)
     for test in plan.selected:
         is_selected &= test.mask(rows)
@@ -345,66 +343,36 @@ def _has_need(plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: D
 
 def stage_part(site: EmbedSite, plan: TypePlan, operation_id: str, part: Part) -> StagedPart:
     """Stage the rows of some fragments that are in need, with their vectors."""
-    staged, dataset = StagedPart(), site.store.open(part.ref)
-    filled: list[pa.Table] = []
-    for rows in _filled_batches(site, plan, dataset, part, staged):
-        filled.append(rows)
-        if sum(table.nbytes for table in filled) >= EMBED_STAGE_BYTES:
-            staged.fragments += _write_fragments(dataset, filled, operation_id)
-            filled = []
-    if filled:
-        staged.fragments += _write_fragments(dataset, filled, operation_id)
+    staged, dataset, generated = StagedPart(), site.store.open(part.ref), _generated_vectors(site, plan)
+    in_need = _rows_in_need(plan, generated, dataset, part.fragment_ids, staged)
+    windows = gather_rows(in_need, EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS)
+    filled = (_fill_vectors(site, plan, generated, window, staged) for window in windows)
+    for rows in gather_rows(filled, EMBED_STAGE_BYTES):
+        staged.fragments += rewrite_rows(dataset, rows, operation_id)
     return staged
 
 
-def _write_fragments(dataset: Dataset, tables: list[pa.Table], operation_id: str) -> list[FragmentText]:
-    rows = pa.concat_tables(tables).combine_chunks()
-    names, count = blob_columns(dataset), rows.num_rows
-    # Only vectors change; blobs are kept.
-    row_ids = rows.column(ROW_ID).to_numpy()
-    stored_blobs = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
-    return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored_blobs] if names else [], operation_id)
-
-
-def _filled_batches(
-    site: EmbedSite, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart
-) -> Iterator[pa.Table]:
-    """Yield the rows to embed with their vectors, in batches; deletion marks and counts go to `staged`."""
-    generated = _generated_vectors(site, plan)
-    window: list[pa.Table] = []
-    for fragment_id in part.fragment_ids:
-        replaced: list[Any] = []
-        for rows in _rows_in_need(plan, generated, dataset, fragment_id, replaced):
-            window.append(rows)
-            if _is_batch_full(window):
-                yield _fill_vectors(site, plan, generated, pa.concat_tables(window).combine_chunks(), staged)
-                window = []
-        addresses = pa.table({ROW_ADDRESS: np.concatenate([np.empty(0, np.uint64), *replaced])})
-        staged.marked.append(mark_rows(dataset, fragment_id, addresses))
-    if window:
-        yield _fill_vectors(site, plan, generated, pa.concat_tables(window).combine_chunks(), staged)
-
-
-def _is_batch_full(window: list[pa.Table]) -> bool:
-    return (
-        sum(table.num_rows for table in window) >= EMBED_WINDOW_TEXTS
-        or sum(table.nbytes for table in window) >= EMBED_STAGE_BYTES
-    )
-
-
 def _rows_in_need(
-    plan: TypePlan, generated: dict[str, GeneratedVectors], dataset: Dataset, fragment_id: int, replaced: list[Any]
+    plan: TypePlan,
+    generated: dict[str, GeneratedVectors],
+    dataset: Dataset,
+    fragment_ids: Sequence[int],
+    staged: StagedPart,
 ) -> Iterator[pa.Table]:
-    """Yield complete rows that change, and record their addresses."""
+    """Yield complete rows that change, and mark them as deleted in `staged`."""
     layout = arrow_schema(plan.type)
     with_row_ids = layout.append(pa.field(ROW_ID, pa.uint64()))
-    for batch in scan_whole_rows(dataset, fragment_id, layout.names, EMBED_WINDOW_TEXTS):
-        rows = pa.Table.from_batches([batch])
-        changed, _ = find_rows_in_need(plan, rows, generated)
-        if changed.any():
-            rows = rows.filter(pa.array(changed))
-            replaced.append(rows.column(ROW_ADDRESS).to_numpy())
-            yield rows.select(with_row_ids.names).cast(with_row_ids)
+    for fragment_id in fragment_ids:
+        addresses: list[Any] = [np.empty(0, np.uint64)]
+        for batch in scan_whole_rows(dataset, fragment_id, layout.names, EMBED_WINDOW_TEXTS):
+            rows = pa.Table.from_batches([batch])
+            changed, _ = find_rows_in_need(plan, rows, generated)
+            if changed.any():
+                rows = rows.filter(pa.array(changed))
+                addresses.append(rows.column(ROW_ADDRESS).to_numpy())
+                yield rows.select(with_row_ids.names).cast(with_row_ids)
+        replaced = pa.table({ROW_ADDRESS: np.concatenate(addresses)})
+        staged.marked.append(mark_rows(dataset, fragment_id, replaced))
 
 
 def _fill_vectors(
@@ -414,8 +382,7 @@ def _fill_vectors(
     for target in plan.targets:
         column, counts = _updated_vectors(site, target, rows, changes[target.name])
         staged.tallies[target.name] = staged.tallies.get(target.name, EmbedCounts()) + counts
-        index = rows.schema.get_field_index(target.name)
-        rows = rows.set_column(index, rows.schema.field(index), column)
+        rows = put_column(rows, target.name, column)
     return rows
 
 

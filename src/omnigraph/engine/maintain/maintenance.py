@@ -1,9 +1,7 @@
 """The `maintenance` of a graph: its public methods, and automatic rounds, run by at most one process at a time.
 
-Methods import their part of the engine on use: most processes only read.
-
-Finishes links, rolls back crashed operations, and optimizes types over a threshold. Deletes no version, and no files
-except those of crashed operations.
+Methods import what only they need on use: most processes only read. A round finishes links, rolls back crashed
+operations, and optimizes types over a threshold. It deletes no version, and only the files of crashed operations.
 """
 
 from __future__ import annotations
@@ -19,10 +17,19 @@ from typing import TYPE_CHECKING, Self
 
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.maintain.optimize import Effort, declared_indexes, optimize
+from omnigraph.engine.maintain.optimize import (
+    Effort,
+    IndexReport,
+    IndexStatus,
+    OptimizeReport,
+    declared_indexes,
+    ensure_indices,
+    list_indexes,
+    optimize,
+)
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
     RECONCILE_ROWS_MAX,
@@ -39,7 +46,6 @@ from omnigraph.store.write.transaction import ROWS_PER_FILE
 if TYPE_CHECKING:
     from omnigraph.engine.history import AuditEntry
     from omnigraph.engine.maintain.cleanup import CleanupReport
-    from omnigraph.engine.maintain.optimize import IndexReport, IndexStatus, OptimizeReport
     from omnigraph.engine.maintain.repair import RepairReport
     from omnigraph.engine.maintain.verify import VerifyReport
 
@@ -67,8 +73,6 @@ class Maintenance:
             >>> graph.maintenance.ensure_indices().branch
             'main'
         """
-        from omnigraph.engine.maintain.optimize import ensure_indices
-
         return ensure_indices(self._session.with_message(message), branch)
 
     def list_indices(self, branch: str = MAIN) -> list[IndexStatus]:
@@ -87,8 +91,6 @@ class Maintenance:
             >>> {index.property for index in graph.maintenance.list_indices()} >= {"id", "name"}
             True
         """
-        from omnigraph.engine.maintain.optimize import list_indexes
-
         return list_indexes(self._session, branch)
 
     def optimize(self, branch: str = MAIN, *, message: str | None = None) -> OptimizeReport:
@@ -109,8 +111,6 @@ class Maintenance:
             >>> len(graph.maintenance.optimize().types)
             2
         """
-        from omnigraph.engine.maintain.optimize import optimize
-
         return optimize(self._session.with_message(message), branch)
 
     def repair(
@@ -216,7 +216,6 @@ class Maintenance:
             >>> graph.maintenance.reconcile().rolled_back
             0
         """
-
         return Reconciliation(self._session).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
@@ -235,7 +234,6 @@ class Maintenance:
             >>> from datetime import timedelta
             >>> reconciler = graph.maintenance.reconciler(timedelta(minutes=5))
         """
-
         check_type("every", every, timedelta)
         return Reconciler(Reconciliation(self._session).run, every.total_seconds())
 
@@ -381,7 +379,7 @@ class Reconciliation:
         self._in_order &= checked
 
 
-def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> _Due | None:
+def _judge(session: GraphSession, snapshot: Snapshot, type_: Type) -> _Due | None:
     dataset = session.kernel.dataset(snapshot, type_.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
     uncovered = _uncovered_rows(dataset, type_)
@@ -394,7 +392,7 @@ def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType
     return _Due(snapshot.branch, type_.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
 
 
-def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
+def _uncovered_rows(dataset: Dataset, type_: Type) -> int:
     """Return the number of rows that the least complete index misses; indexes that cannot be built yet miss none."""
     specs = declared_indexes(type_)
     _, pending = index_build.missing(dataset, specs)

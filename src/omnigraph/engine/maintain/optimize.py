@@ -1,4 +1,4 @@
-"""Compact small fragments, derive the indexes of a schema, and build and update them; none of it changes a result.
+"""Compact small fragments, derive the indexes of a schema, and build and update them.
 
 Changes no result and deletes nothing. Data is rewritten before the commit queues for the branch, and then rebased on
 concurrent writes, so that neither waits for the other.
@@ -6,10 +6,9 @@ concurrent writes, so that neither waits for the other.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, Literal, TypeAlias
@@ -19,28 +18,17 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, graph_access, report_progress
+from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, graph_access, group_by_weight, report_progress
+from omnigraph.engine.write.staging import LazyIntent, require_unchanged
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar, TypeKey
+from omnigraph.lang.catalog import EdgeType, Property, Scalar, Type, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
-from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
-from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.public_values import Commit, PublicValue, named
 from omnigraph.store.index import index_build
-from omnigraph.store.index.index_build import (
-    Built,
-    IndexKind,
-    IndexSpec,
-    PendingIndex,
-    Segment,
-    build,
-    coverage,
-    misleading,
-    missing,
-)
+from omnigraph.store.index.index_build import Built, IndexKind, IndexSpec, PendingIndex, Segment
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write import compaction
 from omnigraph.store.write.compaction import Rewritten, Task, aside_claim, detached_version
@@ -124,7 +112,7 @@ def optimize(
     require_maintenance(session, branch)
     session.kernel.reject_read_only()
     with ExitStack() as stack:
-        work = _Optimize(session, branch, stack, choose_runner, only)
+        work = _Optimize(session, branch, LazyIntent(session, "optimize", stack), choose_runner, only)
         receipt = work.run()
     return OptimizeReport(branch, tuple(work.rows), receipt.public_commit if receipt else None)
 
@@ -159,29 +147,22 @@ class _Staged:
         return Effect(table_key, onto, tuple(changes)) if changes else None
 
 
+@dataclass
 class _Optimize:
     """One run: types are staged, perhaps several times, and then published together."""
 
-    def __init__(
-        self,
-        session: GraphSession,
-        branch: str,
-        stack: ExitStack,
-        choose_runner: ChooseRunner,
-        only: Mapping[TypeKey, Effort] | None,
-    ) -> None:
-        self.session = session
-        self.branch = branch
-        self.only = only
-        self.choose_runner = choose_runner
-        self._rows: dict[TypeKey, TypeOptimized] = {}
-        self._stack = stack
-        self._intent: Declared | None = None
-        self._staged: dict[TypeKey, _Staged] = {}
-        self._effects: dict[TypeKey, tuple[Pin, Effect]] = {}
-        self._claimed: set[str] = set()
-        self._is_last = False
-        self._finished = self._total = 0
+    session: GraphSession
+    branch: str
+    intent: LazyIntent
+    choose_runner: ChooseRunner
+    only: Mapping[TypeKey, Effort] | None
+    _rows: dict[TypeKey, TypeOptimized] = field(default_factory=dict)
+    _staged: dict[TypeKey, _Staged] = field(default_factory=dict)
+    _effects: dict[TypeKey, tuple[Pin, Effect]] = field(default_factory=dict)
+    _claimed: set[str] = field(default_factory=set)
+    _is_last: bool = False
+    _finished: int = 0
+    _total: int = 0
 
     @property
     def rows(self) -> list[TypeOptimized]:
@@ -211,13 +192,12 @@ class _Optimize:
         effects = tuple(effect for _, (_, effect) in sorted(self._effects.items()))
         if not effects:
             return None
-        pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
             "optimize",
             effects,
-            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
+            requirements=require_unchanged(self.session, snapshot, effects),
             actor=system_actor(self.session.actor, "optimize"),
-            operation_id=self._declare(snapshot).operation_id,
+            operation_id=self.intent.declare(snapshot).operation_id,
         )
 
     def _carried_over(self, snapshot: Snapshot, key: TypeKey) -> bool:
@@ -233,17 +213,11 @@ class _Optimize:
         self._effects[key] = (pin, effect)
         return True
 
-    def _declare(self, snapshot: Snapshot) -> Declared:
-        if self._intent is None:
-            intent = declared(self.session.kernel.store, "optimize", snapshot, self.session.actor)
-            self._intent = self._stack.enter_context(intent)
-        return self._intent
-
     def _claim(self, *paths: str) -> None:
         # List files individually: other writers stage in the same directories.
         new = [path for path in paths if path not in self._claimed]
-        if new and self._intent is not None:
-            self._intent.staging(*new)
+        if new and self.intent.declared is not None:
+            self.intent.declared.staging(*new)
             self._claimed.update(new)
 
     def _stage_missing(self, snapshot: Snapshot) -> None:
@@ -253,11 +227,11 @@ class _Optimize:
             if (self.only is None or type_.table_key in self.only) and type_.table_key not in self._staged
         ]
         # Declare the intent first: while it is alive, no sweep removes staged files.
-        self._declare(snapshot)
+        self.intent.declare(snapshot)
         self._finished, self._total = 0, len(types)
         self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
 
-    def _optimized(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+    def _optimized(self, snapshot: Snapshot, type_: Type) -> None:
         key = type_.table_key
         pin = snapshot.state.pins[key]
         head = drifted_head(self.session.kernel, snapshot, pin)
@@ -270,7 +244,7 @@ class _Optimize:
         self._finished += 1
         report_progress("types optimized", self._finished, self._total)
 
-    def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+    def _stage(self, snapshot: Snapshot, type_: Type) -> None:
         kernel, key = self.session.kernel, type_.table_key
         specs = declared_indexes(type_)
         # Checked on the inherited dataset first, so that a branch forks only datasets that change.
@@ -341,35 +315,24 @@ class _Optimize:
 def split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
     """Split a segment into parts of whole fragments that tasks build in parallel."""
     rows = {fragment.id: fragment.num_rows for fragment in dataset.fragments}
-    runs: list[list[int]] = []
-    task_rows = MAINTAIN_TASK_ROWS
-    for fragment in segment.fragments:
-        if task_rows + rows[fragment] > MAINTAIN_TASK_ROWS:
-            runs.append([])
-            task_rows = 0
-        runs[-1].append(fragment)
-        task_rows += rows[fragment]
+    runs = group_by_weight(segment.fragments, rows.__getitem__, MAINTAIN_TASK_ROWS)
     return [replace(segment, fragments=tuple(run)) for run in runs]
 
 
-def declared_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def declared_indexes(type_: Type) -> tuple[IndexSpec, ...]:
     """Return the indexes of a type: ids and endpoints always, then every indexed or singly keyed property.
 
     Names contain the stable property id, so that they stay unique when properties swap names.
     """
+    system = tuple(IndexSpec(name, IndexKind.BTREE, f"{name}_btree") for name in ("id", *type_.ends))
     if isinstance(type_, EdgeType):
-        return tuple(_column(name) for name in ("id", "src", "dst"))
+        return system
     declared = [type_.properties[columns[0]] for columns in type_.index if len(columns) == 1]
-    return (_column("id"), *(spec for property_ in declared for spec in _property(property_)))
-
-
-def _column(name: str) -> IndexSpec:
-    return IndexSpec(name, IndexKind.BTREE, f"{name}_btree")
-
-
-def _property(property_: Property) -> Iterator[IndexSpec]:
-    for kind in _kinds(property_):
-        yield IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
+    return system + tuple(
+        IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
+        for property_ in declared
+        for kind in _kinds(property_)
+    )
 
 
 def _kinds(property_: Property) -> tuple[IndexKind, ...]:
@@ -410,7 +373,7 @@ class IndexReport:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStatus:
+class IndexStatus(PublicValue):
     """An index that the schema declares: `built`, `missing`, or `waiting` for the reason given."""
 
     type_key: TypeKey
@@ -419,9 +382,6 @@ class IndexStatus:
     state: Literal["built", "missing", "waiting"]
     reason: str | None = None
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
 
 def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]:
     """Return the declared indexes of the types of a branch that the actor may read."""
@@ -429,9 +389,9 @@ def list_indexes(session: GraphSession, branch: str = MAIN) -> list[IndexStatus]
     return [status for type_ in view.catalog.types for status in _statuses(session, view.snapshot, type_)]
 
 
-def _statuses(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> Iterator[IndexStatus]:
+def _statuses(session: GraphSession, snapshot: Snapshot, type_: Type) -> Iterator[IndexStatus]:
     specs = declared_indexes(type_)
-    ready, pending = missing(session.kernel.dataset(snapshot, type_.table_key), specs)
+    ready, pending = index_build.missing(session.kernel.dataset(snapshot, type_.table_key), specs)
     reasons = {waiting.spec.name: waiting.reason for waiting in pending}
     for spec in specs:
         kind = spec.kind.name.lower()
@@ -446,62 +406,52 @@ def ensure_indices(session: GraphSession, branch: str = MAIN) -> IndexReport:
     branch = strip_name(branch)
     require_maintenance(session, branch)
     with ExitStack() as stack:
-        work = _Ensure(session, stack)
+        work = _Ensure(session, LazyIntent(session, "ensure_indices", stack))
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     built = sorted(work.built, key=lambda index: (index[0], index[1].column, index[1].kind))
     pending = sorted(work.pending, key=lambda entry: (entry[0], entry[1].spec.column))
     return IndexReport(branch, tuple(built), tuple(pending), receipt.public_commit if receipt else None)
 
 
+@dataclass
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, session: GraphSession, stack: ExitStack) -> None:
-        self.session = session
-        self._stack = stack
-        self._intent: Declared | None = None
-        self._lock = threading.Lock()
-        self.built: list[tuple[str, IndexSpec]] = []
-        self.pending: list[tuple[str, PendingIndex]] = []
+    session: GraphSession
+    intent: LazyIntent
+    built: list[tuple[str, IndexSpec]] = field(default_factory=list)
+    pending: list[tuple[str, PendingIndex]] = field(default_factory=list)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         self.built.clear()
         self.pending.clear()
-        catalog = self.session.catalog(snapshot)
-        tasks = [partial(self._effect, snapshot, type_) for type_ in catalog.types]
+        tasks = [partial(self._effect, snapshot, type_) for type_ in self.session.catalog(snapshot).types]
         staged = self.session.kernel.store.in_parallel(tasks, at_once())
         effects = tuple(effect for effect in staged if effect is not None)
-        if not effects or self._intent is None:
+        if not effects:
             return None
-        pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
             "ensure_indices",
             effects,
-            requirements=(SchemaIs(catalog.ir_hash), *pins),
+            requirements=require_unchanged(self.session, snapshot, effects),
             actor=system_actor(self.session.actor, "ensure_indices"),
-            operation_id=self._intent.operation_id,
+            operation_id=self.intent.declare(snapshot).operation_id,
         )
 
-    def _declare(self, snapshot: Snapshot) -> None:
-        """Say that there is something to build, which may take long, before anything is written for it."""
-        with self._lock:
-            if self._intent is None:
-                intent = declared(self.session.kernel.store, "ensure_indices", snapshot, self.session.actor)
-                self._intent = self._stack.enter_context(intent)
-
-    def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
+    def _effect(self, snapshot: Snapshot, type_: Type) -> Effect | None:
         key = type_.table_key
         specs = declared_indexes(type_)
         # Checked on the inherited dataset first, so that a branch forks only datasets that change.
         inherited = self.session.kernel.dataset(snapshot, key)
-        ready, pending = missing(inherited, specs)
-        ready = [*ready, *misleading(inherited)]
+        ready, pending = index_build.missing(inherited, specs)
+        ready = [*ready, *index_build.misleading(inherited)]
         self.pending.extend((key, waiting) for waiting in pending)
         if not ready:
             return None
-        self._declare(snapshot)
+        # Building may take long, so the intent is declared before anything is written.
+        self.intent.declare(snapshot)
         dataset = self.session.kernel.writable(snapshot, key)
-        change = build(dataset, specs)
+        change = index_build.build(dataset, specs)
         assert change is not None, "building an index is a change"
         self.built.extend((key, spec) for spec in ready)
         return Effect(key, dataset, (change,))
@@ -509,21 +459,11 @@ class _Ensure:
 
 def describe_coverage(dataset: Dataset) -> Iterator[str]:
     """Report indexes that another analyser built, that cover entities newer than themselves, or that lag behind."""
-    coverages = coverage(dataset)
-    outdated = sorted(name for name, index in coverages.items() if index.is_outdated)
-    if outdated:
-        yield (
-            f"text indexes were built by another analyser: {', '.join(outdated)}; texts are analysed in memory until"
-            " `omnigraph optimize` has built the indexes again"
-        )
-    false = sorted(name for name, index in coverages.items() if index.false)
-    if false:
-        yield (
-            f"indexes claim entities that they were not built on: {', '.join(false)}; these are scanned until"
-            " `omnigraph optimize` has built the indexes again"
-        )
-    uncovered = sorted(
-        name for name, index in coverages.items() if index.uncovered - index.false and not index.is_outdated
-    )
-    if uncovered:
-        yield f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"
+    indexes = sorted(index_build.coverage(dataset).items())
+    again = "until `omnigraph optimize` has built the indexes again"
+    if outdated := ", ".join(name for name, index in indexes if index.is_outdated):
+        yield f"text indexes were built by another analyser: {outdated}; texts are analysed in memory {again}"
+    if false := ", ".join(name for name, index in indexes if index.false):
+        yield f"indexes claim entities that they were not built on: {false}; these are scanned {again}"
+    if late := ", ".join(name for name, index in indexes if index.uncovered - index.false and not index.is_outdated):
+        yield f"indexes do not cover the newest entities: {late}; run `omnigraph optimize`"

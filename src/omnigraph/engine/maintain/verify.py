@@ -22,10 +22,10 @@ from omnigraph.engine.maintain.optimize import describe_coverage
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
-from omnigraph.engine.tasks import report_progress
+from omnigraph.engine.tasks import group_by_weight, report_progress
 from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import KINDS, NodeType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import key_ids
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
@@ -89,7 +89,7 @@ class TypeScan:
 _ScanKey: TypeAlias = tuple[object, ...]
 
 # Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
-ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[TypeKey, TypeScan | OmniGraphError]]
+ScanTypes: TypeAlias = Callable[[View, Sequence[Type]], Mapping[TypeKey, TypeScan | OmniGraphError]]
 
 
 def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool = False) -> VerifyReport:
@@ -110,18 +110,20 @@ def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool =
         kernel.close()
 
 
+@dataclass
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, session: GraphSession, scan: ScanTypes) -> None:
-        self._session = session
-        self._scan = scan
-        self._scans: dict[_ScanKey, TypeScan | OmniGraphError] = {}
-        self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
-        self._deletions = DeletionChecksums(session.kernel)
+    session: GraphSession
+    scan: ScanTypes
+    _scans: dict[_ScanKey, TypeScan | OmniGraphError] = field(default_factory=dict)
+    _parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._deletions = DeletionChecksums(self.session.kernel)
 
     def run(self, data: bool) -> VerifyReport:
-        kernel = self._session.kernel
+        kernel = self.session.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
         pins: dict[DatasetRef, Pin] = {}
@@ -155,7 +157,7 @@ class _Verification:
 
     def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
-            return self._session.full_view(branch)
+            return self.session.full_view(branch)
         except BranchNotFound:
             # It was deleted since they were listed, and needs no check.
             return None
@@ -164,7 +166,7 @@ class _Verification:
 
     def _scan_types(self, views: Sequence[View]) -> None:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
-        waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
+        waiting: list[tuple[View, list[Type]]] = []
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
         claimed: set[_ScanKey] = set(self._scans)
         for view in views:
@@ -183,18 +185,20 @@ class _Verification:
                 ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
+        # Memory is bounded by one large view or several small ones.
+        groups = group_by_weight(waiting, _count_rows, VERIFY_BATCH_ROWS)
         # A Spark cluster is used from one thread.
-        for group in _by_rows(waiting) if self._scan is scan_in_process else ([entry] for entry in waiting):
+        for group in groups if self.scan is scan_in_process else ([entry] for entry in waiting):
             self._scan_in_parallel(group)
-        self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
+        self._parts |= zip(parts, self.session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
-    def _scan_in_parallel(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
+    def _scan_in_parallel(self, group: Sequence[tuple[View, list[Type]]]) -> None:
         if len(group) == 1:
-            results = [self._scan(*group[0])]
+            results = [self.scan(*group[0])]
         else:
             # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
-                futures = [pool.submit(copy_context().run, self._scan, view, types) for view, types in group]
+                futures = [pool.submit(copy_context().run, self.scan, view, types) for view, types in group]
             results = [future.result() for future in futures]
         for (view, types), by_key in zip(group, results, strict=True):
             keys = {type_.table_key: _identity(view, type_) for type_ in types}
@@ -230,15 +234,14 @@ class _Verification:
         """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
         points: list[tuple[str, DatasetRef, CommitId | None]] = []
         for tag in main.state.tags.values():
-            points.append(
-                (f"tag `{tag.name}`", DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version), tag.commit_id)
-            )
+            ref = DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version)
+            points.append((f"tag `{tag.name}`", ref, tag.commit_id))
         for branch in main.state.branches.values():
-            begun = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
-            points.append((f"the beginning of branch `{branch.name}`", begun, None))
+            ref = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
+            points.append((f"the beginning of branch `{branch.name}`", ref, None))
         distinct = sorted({(ref, commit) for _, ref, commit in points}, key=str)
         tasks = [partial(self._point, ref, commit) for ref, commit in distinct]
-        read = dict(zip(distinct, self._session.kernel.store.in_parallel(tasks), strict=True))
+        read = dict(zip(distinct, self.session.kernel.store.in_parallel(tasks), strict=True))
         for label, ref, commit in points:
             recorded = read[ref, commit]
             if isinstance(recorded, OmniGraphError):
@@ -247,7 +250,7 @@ class _Verification:
                 pins |= {pin.ref: pin for pin in recorded}
 
     def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
-        kernel = self._session.kernel
+        kernel = self.session.kernel
         try:
             snapshot = kernel.at_ref(ref)
             if commit is not None and snapshot.head != commit:
@@ -260,37 +263,25 @@ class _Verification:
         return [*snapshot.state.pins.values()]
 
 
-def _by_rows(
-    waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
-) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
-    """Yield groups to read concurrently: memory is bounded by one large view or several small ones."""
-    group: list[tuple[View, list[NodeType | EdgeType]]] = []
-    rows = 0
-    for view, types in waiting:
-        row_count = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
-        if group and rows + row_count > VERIFY_BATCH_ROWS:
-            yield group
-            group, rows = [], 0
-        group.append((view, types))
-        rows += row_count
-    if group:
-        yield group
+def _count_rows(scan: tuple[View, list[Type]]) -> int:
+    view, types = scan
+    return sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
 
 
-def _identity(view: View, type_: NodeType | EdgeType) -> _ScanKey:
+def _identity(view: View, type_: Type) -> _ScanKey:
     """Return what the check of a type depends on: its version and key, and the versions of its endpoint types."""
     pins = view.snapshot.state.pins
     keys = (type_.table_key, *(TypeKey.of("node", end) for end in type_.ends.values()))
     return (type_.key, *(pins[key].ref for key in keys))
 
 
-def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
+def scan_in_process(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
     """Read all ids of a view into memory and compare them, several types in parallel."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     finished = count(1)
     turn = Lock()
 
-    def scan_or_error(type_: NodeType | EdgeType) -> TypeScan | OmniGraphError:
+    def scan_or_error(type_: Type) -> TypeScan | OmniGraphError:
         try:
             result: TypeScan | OmniGraphError = _scan_type(view, type_, ids)
         except OmniGraphError as error:
@@ -299,17 +290,16 @@ def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping
             report_progress("types read", next(finished), len(types))
         return result
 
-    nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
-    edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
-    # Endpoints are looked up among node ids, so nodes come first.
     results: dict[TypeKey, TypeScan | OmniGraphError] = {}
-    for group in (nodes, edges):
+    # Endpoints are looked up among node ids, so nodes come first.
+    for kind in KINDS:
+        group = [type_ for type_ in types if type_.kind == kind]
         tasks = [partial(scan_or_error, type_) for type_ in group]
         results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
     return results
 
 
-def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
+def _scan_type(view: View, type_: Type, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
     rows = view.dataset(type_.table_key).read(columns_to_verify(type_))
     row_ids = rows.column("id")
     if isinstance(type_, NodeType):
@@ -319,12 +309,12 @@ def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.Chunked
     return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
 
 
-def columns_to_verify(type_: NodeType | EdgeType) -> list[str]:
+def columns_to_verify(type_: Type) -> list[str]:
     """Return the columns that show if the ids of a type are right: ids, endpoints and the key."""
     return list(dict.fromkeys(("id", *type_.ends, *type_.key)))
 
 
-def find_wrong_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
+def find_wrong_ids(type_: Type, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
     """Return the ids of rows that do not follow from the key; all of them if a key cannot be an id."""
     ids: pa.ChunkedArray[pa.StringScalar] = rows.column("id")
     if not type_.key or rows.num_rows == 0:
@@ -346,7 +336,7 @@ def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.S
     return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
-def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
+def _findings(view: View, type_: Type, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
     if isinstance(scan, OmniGraphError):
         raise scan
     pin = view.snapshot.state.pins[type_.table_key]

@@ -7,7 +7,7 @@ are unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import md5
 from itertools import chain
@@ -73,7 +73,8 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
             add_packed(recorded, recorded_checksums(kernel.store, log))
         except OmniGraphError as error:
             faults[log] = error.message
-    for path, checksums in zip(catalogs, _run_batched(kernel, catalogs, _catalog_checksums), strict=True):
+    read = partial(_catalog_checksums, kernel)
+    for path, checksums in zip(catalogs, _run_batched(kernel, catalogs, read), strict=True):
         if isinstance(checksums, OmniGraphError):
             faults[path] = checksums.message
             continue
@@ -83,7 +84,7 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
     paths_with_checksum = [path for path in infos if path_key(path) in recorded]
     overwritten = read_overwritten_checksums(kernel.store)
 
-    def compare(kernel: Kernel, path: str) -> str | None:
+    def compare(path: str) -> str | None:
         return find_fault(kernel, infos[path], recorded, overwritten)
 
     compared = dict(zip(paths_with_checksum, _run_batched(kernel, paths_with_checksum, compare), strict=True))
@@ -182,18 +183,14 @@ def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iter
             yield candidates[0], "it is not the transaction that its version was made by"
 
 
-def _run_batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T]) -> list[T]:
+def _run_batched(kernel: Kernel, paths: list[str], work: Callable[[str], T]) -> list[T]:
     """Run `work` on every file, in parallel batches, and return the results in the order of the paths."""
 
-    def run_batch(batch: Sequence[str]) -> list[T]:
-        return [work(kernel, path) for path in batch]
+    def run_batch(start: int) -> list[T]:
+        return [work(path) for path in paths[start : start + VERIFY_BATCH_FILES]]
 
-    batches = [paths[start : start + VERIFY_BATCH_FILES] for start in range(0, len(paths), VERIFY_BATCH_FILES)]
-    return [
-        result
-        for results in kernel.store.in_parallel([partial(run_batch, batch) for batch in batches])
-        for result in results
-    ]
+    starts = range(0, len(paths), VERIFY_BATCH_FILES)
+    return list(chain.from_iterable(kernel.store.in_parallel([partial(run_batch, start) for start in starts])))
 
 
 def add_packed(recorded: Recorded, text: str) -> None:
@@ -209,16 +206,16 @@ def _add_text(recorded: Recorded, path: str, text: str | None) -> None:
         recorded[path_key(path)] = (ChecksumKind(kind), int(checksum, 16))
 
 
+@dataclass
 class DeletionChecksums:
     """Compares deletion files with the checksums in commits: each file once, reading the commit log on demand."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._recorded: Recorded = {}
-        self._added_commits: set[CommitId] = set()
-        self._faults: dict[str, str | None] = {}
-        self._is_log_read = False
-        self._lock = Lock()
+    kernel: Kernel
+    _recorded: Recorded = field(default_factory=dict)
+    _added_commits: set[CommitId] = field(default_factory=set)
+    _faults: dict[str, str | None] = field(default_factory=dict)
+    _is_log_read: bool = False
+    _lock: Lock = field(default_factory=Lock)
 
     def add(self, commits: Iterable[Commit]) -> None:
         """Add the checksums of commits that the caller has loaded."""
@@ -237,15 +234,15 @@ class DeletionChecksums:
             if path in self._faults:
                 return self._faults[path]
             if path_key(path) not in self._recorded and not self._is_log_read:
-                self.add(history.read(self._kernel.store).values())
+                self.add(history.read(self.kernel.store).values())
                 self._is_log_read = True
             is_recorded = path_key(path) in self._recorded
-        info = self._kernel.store.objects.info(path) if is_recorded else None
+        info = self.kernel.store.objects.info(path) if is_recorded else None
         # A missing file is reported when its rows are read.
-        fault = None if info is None else find_fault(self._kernel, info, self._recorded, self._overwritten)
+        fault = None if info is None else find_fault(self.kernel, info, self._recorded, self._overwritten)
         with self._lock:
             return self._faults.setdefault(path, fault)
 
     @cached_property
     def _overwritten(self) -> dict[int, set[int]]:
-        return read_overwritten_checksums(self._kernel.store)
+        return read_overwritten_checksums(self.kernel.store)

@@ -22,8 +22,10 @@ from omnigraph.engine.merge.row_merge import (
     Unit,
     Unknown,
     changed_rows,
+    ids_of,
     merge_rows,
     merge_sides,
+    rows_without,
     units_of,
 )
 from omnigraph.ids import CommitId
@@ -32,10 +34,11 @@ from omnigraph.limits import MERGE_BASE_COMMITS_MAX
 from omnigraph.manifest.history import Commits
 from omnigraph.manifest.model import Commit
 from omnigraph.rules.arrow_typing import pc
-from omnigraph.rules.delta import Ids, is_among, last_of_each, one_array
+from omnigraph.rules.delta import is_among, last_of_each
 
 T = TypeVar("T")
 V = TypeVar("V")
+K = TypeVar("K", bound=Hashable)
 
 _LEFT: Final = 1
 _RIGHT: Final = 2
@@ -104,15 +107,6 @@ class MergeBase(Generic[T]):
         return base
 
 
-def best_common_ancestors(commits: Commits, ours: CommitId, theirs: CommitId) -> tuple[CommitId, ...]:
-    """Return the best common ancestors, newest first, as `git merge-base --all` does.
-
-    Best means: no ancestor of another common ancestor. A commit counts as its own ancestor. Criss-cross merges give
-    several, unrelated histories none. The cost is nearly linear in the number of commits newer than the result.
-    """
-    return _best(commits, (ours,), (theirs,))
-
-
 def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
     """Return True if a commit is an ancestor of another, or the same."""
     return older in _paint_down(commits, (older,), (newer,))
@@ -124,30 +118,30 @@ def merge_base(commits: Commits, ours: CommitId, theirs: CommitId) -> MergeBase[
     Several best common ancestors are joined one by one, each with the merge base of the previous ones and the next, as
     in git's recursive strategy. Beyond `MERGE_BASE_COMMITS_MAX` commits, older ancestors are ignored.
     """
-    return _Joining(commits).base((ours,), theirs)
+    left = MERGE_BASE_COMMITS_MAX
 
-
-class _Joining:
-    """Builds the merge base of two commits within a budget of commits."""
-
-    def __init__(self, commits: Commits) -> None:
-        self._commits = commits
-        self._left = MERGE_BASE_COMMITS_MAX
-
-    def base(self, ours: tuple[CommitId, ...], theirs: CommitId) -> MergeBase[CommitId] | None:
-        best = _best(self._commits, ours, (theirs,))
-        self._left -= len(best)
+    def join(ours: tuple[CommitId, ...], theirs: CommitId) -> MergeBase[CommitId] | None:
+        nonlocal left
+        best = _best(commits, ours, (theirs,))
+        left -= len(best)
         if not best:
             return None
         joined: list[Joined[CommitId]] = []
         for number, commit_id in enumerate(best[1:], start=1):
             # Histories that crossed again and again would be followed to their beginning.
-            below = self.base(best[:number], commit_id) if self._left > 0 else None
+            below = join(best[:number], commit_id) if left > 0 else None
             joined.append(Joined(commit_id, below))
         return MergeBase(best[0], tuple(joined))
 
+    return join((ours,), theirs)
+
 
 def _best(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> tuple[CommitId, ...]:
+    """Return the best common ancestors, newest first, as `git merge-base --all` does.
+
+    Best means: no ancestor of another common ancestor. A commit counts as its own ancestor. Criss-cross merges give
+    several, unrelated histories none. The cost is nearly linear in the number of commits newer than the result.
+    """
     common = _paint_down(commits, ours, theirs)
     if len(common) > 1:
         # Clocks that were wrong can leave an ancestor of another among them.
@@ -220,8 +214,6 @@ def _parents(commit: Commit) -> Iterator[CommitId]:
     yield from (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
 
 
-K = TypeVar("K", bound=Hashable)
-
 _DIRECTED = (MergeRule.OURS, MergeRule.THEIRS)
 
 
@@ -258,25 +250,24 @@ def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]
     # What a delta replaced or deleted is the state of the reference, so several deltas agree on it and any one will do.
     olds = [rows for delta in deltas.values() for rows in (delta.before, delta.deleted)]
     old = pa.concat_tables(olds).combine_chunks()
-    old = old.take(last_of_each(_ids(old)))
+    old = old.take(last_of_each(ids_of(old)))
     result = {}
     for key, delta in deltas.items():
-        touched = pa.concat_arrays([_ids(rows) for rows in (delta.before, delta.deleted)])
-        others = old.filter(pa.array(~is_among(_ids(old), touched)))
-        result[key] = pa.concat_tables([delta.inserted, delta.after, others]).combine_chunks()
+        touched = pa.concat_arrays([ids_of(rows) for rows in (delta.before, delta.deleted)])
+        result[key] = pa.concat_tables([delta.inserted, delta.after, rows_without(old, touched)]).combine_chunks()
     return old, result
 
 
 def difference(type_: Type, before: Image, after: Image) -> RowChanges:
     """Return the changes between two images; entities with undetermined values count as updated."""
-    indices = pc.index_in(_ids(before.rows), value_set=_ids(after.rows))
+    indices = pc.index_in(ids_of(before.rows), value_set=ids_of(after.rows))
     is_there = np.asarray(pc.is_valid(indices).to_numpy(zero_copy_only=False), bool)
     old, new = before.rows.filter(pa.array(is_there)), after.rows.take(indices.drop_null())
-    ids = _ids(old)
+    ids = ids_of(old)
     changed = np.asarray(changed_rows(units_of(type_), old, new), bool)
     changed |= is_among(ids, before.unknown.ids) | is_among(ids, after.unknown.ids)
     return RowChanges(
-        inserted=after.rows.filter(pa.array(~is_among(_ids(after.rows), _ids(before.rows)))),
+        inserted=rows_without(after.rows, ids_of(before.rows)),
         deleted=before.rows.filter(pa.array(~is_there)),
         before=old.filter(pa.array(changed)),
         after=new.filter(pa.array(changed)),
@@ -290,16 +281,14 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
     left_changes, right_changes = (difference(type_, below, side) for side in (left, right))
     merge = merge_sides(type_, left_changes, right_changes, below.unknown)
     placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in merge.contests)]
-    deleted_ids = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
-    rows = pa.concat_tables(
-        [left.rows.filter(pa.array(~is_among(_ids(left.rows), deleted_ids))), *placed]
-    ).combine_chunks()
+    deleted_ids = pa.concat_arrays([merge.deleted, *map(ids_of, placed)])
+    rows = pa.concat_tables([rows_without(left.rows, deleted_ids), *placed]).combine_chunks()
     # What either side did not determine stays so, and what they contest becomes so: existence, with all units.
     unknown = left.unknown.joined(
         (Unit(columns, MergeRule.FAIL), ids) for columns, ids in right.unknown.by_unit.items()
     )
     for contest in merge.contests:
-        ids = _ids(_placed(contest))
+        ids = ids_of(_placed(contest))
         unknown = unknown.joined(
             [(unit, ids.filter(pa.array(is_open))) for unit, is_open in contest.unsettled]
             if contest.merged is not None
@@ -307,17 +296,14 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
         )
     if base is None:
         differing = difference(type_, left, right)
-        ids = pa.concat_arrays([_ids(differing.inserted), _ids(differing.deleted)])
+        ids = pa.concat_arrays([ids_of(differing.inserted), ids_of(differing.deleted)])
         unknown = unknown.joined((unit, ids) for unit in units)
     return Image(rows, unknown)
 
 
 def _placed(contest: Contest) -> pa.Table:
     """Return the rows that represent contested entities: the merged part, or those of one side."""
-    [rows, *_] = [
-        rows_of_side for rows_of_side in (contest.merged, contest.ours, contest.theirs) if rows_of_side is not None
-    ]
-    return rows
+    return next(rows for rows in (contest.merged, contest.ours, contest.theirs) if rows is not None)
 
 
 def _undirected(type_: Type) -> Type:
@@ -328,7 +314,3 @@ def _undirected(type_: Type) -> Type:
     }
     merge = MergeRule.FAIL if type_.merge in _DIRECTED else type_.merge
     return replace(type_, properties=properties, merge=merge)
-
-
-def _ids(rows: pa.Table) -> Ids:
-    return one_array(rows.column("id"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
@@ -27,7 +27,6 @@ from omnigraph.engine.merge.schema_merge import (
 from omnigraph.engine.merge.three_way import (
     Counted,
     ExecuteMerge,
-    Settled,
     Task,
     ThreeWayState,
     forks_of,
@@ -35,12 +34,12 @@ from omnigraph.engine.merge.three_way import (
     merge_in_memory,
 )
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.staging import LazyIntent
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
-from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
@@ -158,7 +157,6 @@ class Application:
     # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
     expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
-    _intent: Declared | None = None
     _earlier: _Prepared | None = None
 
     @property
@@ -187,26 +185,19 @@ class Application:
         if not visible:
             # Raise the errors of the real merge.
             raise hidden_data_error(self.session.actor)
-        return MergeReceipt(
-            self.source,
-            self.target,
-            MergeOutcome.CONFLICTED,
-            receipt.bases,
-            types=receipt.types,
-            conflicts=tuple(visible),
-            dry_run=True,
-            actor=self.session.actor,
-        )
+        return replace(receipt, outcome=MergeOutcome.CONFLICTED, conflicts=tuple(visible), schema_changes=None)
 
     def run(self) -> MergeReceipt:
         """Apply and publish; a conflict is an error that lists them all."""
         self.session.kernel.resolve(self.target)
         receipts: list[MergeReceipt] = []
         with ExitStack() as stack:
+            # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
+            intent = LazyIntent(self.session, self.kind, stack)
 
             def prepare(snapshot: Snapshot) -> Plan | None:
                 BranchIs(self.expected).check(snapshot)
-                plan, receipt = self._prepare(snapshot, stack)
+                plan, receipt = self._prepare(snapshot, intent)
                 receipts[:] = [receipt]
                 return plan
 
@@ -216,7 +207,7 @@ class Application:
             return receipt
         return replace(receipt, commit=self.session.redact_receipt(published.commit, self.target))
 
-    def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
+    def _prepare(self, snapshot: Snapshot, intent: LazyIntent) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.session.kernel
         ours = self.session.full_view_of(snapshot)
         sides = self.choose(ours)
@@ -230,15 +221,11 @@ class Application:
         except _SchemaConflicts as error:
             raise self._conflict_error(error.conflicts, advice=_CHANGE_SCHEMA) from None
 
-        def hold() -> Declared:
-            # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
-            if self._intent is None:
-                self._intent = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
-            return self._intent
-
+        hold = partial(intent.declare, snapshot)
         is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
         settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
-        self._raise_conflicts(settled)
+        if settled.conflicts:
+            raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts and not three.changes_schema:
             nothing = Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
@@ -349,10 +336,6 @@ class Application:
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that are not about types which the actor may not read."""
         return [conflict for conflict in conflicts if conflict.type_key.name not in self._hidden]
-
-    def _raise_conflicts(self, settled: Settled) -> None:
-        if settled.conflicts:
-            raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
 
     def _conflict_error(self, conflicts: Sequence[Conflict], **options: Any) -> OmniGraphError:
         visible = self._visible_conflicts(conflicts)

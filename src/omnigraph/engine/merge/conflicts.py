@@ -7,7 +7,6 @@ A resolution that resolves no conflict is rejected, and so is a stale one, made 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,9 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import BlobValues, literal_values
-from omnigraph.engine.json_text import json_text
-from omnigraph.engine.merge.row_merge import Clash, RowMerge
+from omnigraph.engine.json_text import value_texts
+from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
+from omnigraph.engine.write.staging import put_column
 from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
@@ -65,14 +65,7 @@ def image_of(row: pa.Table | None) -> Image | None:
     """Return a one-row table as a JSON object; None for no row."""
     if row is None:
         return None
-    return {name: _value(one_array(row.column(name))) for name in row.column_names}
-
-
-def _value(values: Any) -> object:
-    if pa.types.is_large_binary(values.type):
-        payload = values[0].as_py()
-        return None if payload is None else f"base64:{b64encode(payload).decode()}"
-    return orjson.loads(json_text(values)[0].as_py())
+    return {name: orjson.loads(value_texts(one_array(row.column(name)))[0].as_py()) for name in row.column_names}
 
 
 _RESOLVE: Final = "Resolve them with `resolutions`, or change one of the sides"
@@ -158,10 +151,6 @@ def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"cannot read `{path}`: {reason}; check the path", path=str(path)) from error
-    return _objects(resolutions)
-
-
-def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
     if not isinstance(resolutions, bytes):
         return list(resolutions)
     text = resolutions.strip()
@@ -275,33 +264,21 @@ class Resolutions:
         """Raise if a resolution was not used; the error names all unused ones."""
         reject_without_conflict(list(self._open))
 
-    def reject_unknown_entities(self, three: ThreeWayState) -> None:
-        """Raise if an open resolution names an entity that neither side has."""
-        types = three.by_key
-        reject_without_conflict(
-            [
-                (key, entity_id)
-                for key, entity_id in self._open
-                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
-            ]
-        )
-
     def reject_irrelevant(
-        self, three: ThreeWayState, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
+        self, three: ThreeWayState, is_touched: Callable[[TypeKey, str], bool], violations: Sequence[Violation]
     ) -> None:
         """Raise if an open resolution names an entity that the merge does not change and no rule violation names.
 
         `is_touched` returns True if a merge changes an entity, by type key and id.
         """
-        self.reject_unknown_entities(three)
+        types = three.by_key
+
+        def is_unknown(key: TypeKey, entity_id: str) -> bool:
+            return key not in types or all(row is None for row in three.rows(types[key], entity_id))
+
+        reject_without_conflict([entity for entity in self._open if is_unknown(*entity)])
         named = {(violation.type_key, violation.entity_id) for violation in violations}
-        reject_without_conflict(
-            [
-                (key, entity_id)
-                for key, entity_id in self._open
-                if (key, entity_id) not in named and not is_touched(key, entity_id)
-            ]
-        )
+        reject_without_conflict([entity for entity in self._open if entity not in named and not is_touched(*entity)])
 
     def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
         """Return a merge in which every clash that is decided has become a change, or none."""
@@ -380,11 +357,8 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
     """Return a merge that leaves entities in the given states, overriding earlier decisions."""
     # An upsert into the merge: first take the entities out of all three lists, then put each into the one that fits.
     ids = pa.array(list(states), pa.string())
-
-    def others(rows: pa.Table) -> pa.Table:
-        return rows.filter(pa.array(~is_among(one_array(rows.column("id")), ids)))
-
-    inserted, updated, deleted = [others(merge.inserted)], [others(merge.updated)], [without(merge.deleted, ids)]
+    inserted, updated = [rows_without(merge.inserted, ids)], [rows_without(merge.updated, ids)]
+    deleted = [without(merge.deleted, ids)]
     for entity_id, (ours, row) in states.items():
         if row is None and ours is not None:
             deleted.append(pa.array([entity_id], pa.string()))
@@ -403,7 +377,7 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
 def touches(merge: RowMerge, entity_id: str) -> bool:
     """Return True if a merge changes an entity of its type."""
     entity = pa.array([entity_id])
-    ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
+    ids = [ids_of(merge.inserted), ids_of(merge.updated), merge.deleted]
     return any(is_among(entity, changed).any() for changed in ids)
 
 
@@ -467,22 +441,22 @@ def _reject_undetermined(clash: Clash, side: pa.Table, columns: Sequence[str]) -
 
 def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     for name, column in columns.items():
-        row = row.set_column(row.schema.get_field_index(name), row.schema.field(name), column)
+        row = put_column(row, name, column)
     return row
 
 
 def _row(type_: Type, entity_id: str, property_values: Mapping[str, object]) -> pa.Table:
-    schema = arrow_schema(type_)
+    schema, entity = arrow_schema(type_), {"type_key": type_.table_key, "entity_id": entity_id}
     unknown = sorted(property_values.keys() - set(schema.names))
     if unknown:
-        raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", **entity)
     if property_values.get("id", entity_id) != entity_id:
-        raise refuse(f"the `row` for `{entity_id}` has another id", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"the `row` for `{entity_id}` has another id", **entity)
     values = {**property_values, "id": entity_id}
     columns = [_decode_value(type_, name, values.get(name)) for name in schema.names]
     row = pa.Table.from_arrays(columns, schema=schema)
     if type_.key and key_ids(type_, row)[0].as_py() != entity_id:
-        raise refuse(f"the `row` for `{entity_id}` has another key", type_key=type_.table_key, entity_id=entity_id)
+        raise refuse(f"the `row` for `{entity_id}` has another key", **entity)
     return row
 
 

@@ -1,4 +1,4 @@
-"""Merge one branch into another, as one commit with two parents: find the base, then `apply`."""
+"""Merge one branch into another, or apply or revert the change of one commit: find the sides, then `apply`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource
-from omnigraph.manifest.model import MAIN, BranchNames, Commit
+from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.public_values import MergeOutcome, MergeReceipt
 
 
@@ -172,10 +172,8 @@ def revert(
     resolutions: ResolutionsInput = None,
 ) -> MergeReceipt:
     """Take the change of a commit back on a branch that has it."""
-    target, names = _admit(session, branch)
-    commit, before, after = _states(session, commit_id, branch, names)
 
-    def choose(ours: View) -> Sides:
+    def choose(ours: View, commit: Commit, before: View, after: View) -> Sides:
         head = ours.snapshot.head
         assert head is not None, "every branch starts with a commit"
         if not is_ancestor(CommitSource(session.kernel, ours.snapshot), commit.commit_id, head):
@@ -188,7 +186,7 @@ def revert(
         # nothing has changed since.
         return Sides(MergeOutcome.MERGED, (commit.commit_id,), MergeBase(after), before)
 
-    return _apply(session, "revert", commit, branch, choose, dry_run, resolutions, target)
+    return _replay(session, "revert", commit_id, branch, choose, dry_run, resolutions)
 
 
 def cherry_pick(
@@ -200,31 +198,32 @@ def cherry_pick(
     resolutions: ResolutionsInput = None,
 ) -> MergeReceipt:
     """Apply the change of a commit of another branch."""
-    target, names = _admit(session, branch)
-    commit, before, after = _states(session, commit_id, branch, names)
-    assert commit.parent is not None, "a commit without a parent was refused"
-    # A cherry-pick is the same with parent and commit exchanged.
-    sides = Sides(MergeOutcome.MERGED, (commit.parent,), MergeBase(before), after)
-    return _apply(session, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
+
+    def choose(_: View, commit: Commit, before: View, after: View) -> Sides:
+        assert commit.parent is not None, "a commit without a parent was refused"
+        # A cherry-pick is the same with parent and commit exchanged.
+        return Sides(MergeOutcome.MERGED, (commit.parent,), MergeBase(before), after)
+
+    return _replay(session, "cherry_pick", commit_id, branch, choose, dry_run, resolutions)
 
 
-def _admit(session: GraphSession, branch: str) -> tuple[BranchId | None, BranchNames]:
-    """Return the id and names of the branch, after checking `change` and `read`."""
-    branch_id, names = session.find_branch(branch)
+def _replay(
+    session: GraphSession,
+    kind: str,
+    commit_id: str,
+    branch: str,
+    choose: Callable[[View, Commit, View, View], Sides],
+    dry_run: bool,
+    resolutions: ResolutionsInput,
+) -> MergeReceipt:
+    """Apply what `choose` makes of the target, a commit, and the states before and after the commit."""
+    target, names = session.find_branch(branch)
     session.require("change", on_branch(names))
     # Whether a change applies depends on what the branch holds.
     session.require("read", on_branch(names))
-    return branch_id, names
-
-
-def _states(session: GraphSession, commit_id: str, branch: str, target: BranchNames) -> tuple[Commit, View, View]:
-    """Return the commit of a revision, and the views before and after it, if they may flow to the target.
-
-    The state before a commit was on the same branch, or is what the branch was created from.
-    """
     commit = session.allowed_commit(branch, strip_name(commit_id, "commit_id"))
     if session.policy is not ALLOW_ALL:
-        check_flow(session, session.kernel.snapshot_of(commit), target)
+        check_flow(session, session.kernel.snapshot_of(commit), names)
     after = session.full_view(at=commit.commit_id)
     if commit.parent is None:
         raise GraphError(
@@ -232,22 +231,16 @@ def _states(session: GraphSession, commit_id: str, branch: str, target: BranchNa
             code="commit.parentless",
             commit_id=commit.commit_id,
         )
-    return commit, session.full_view(at=commit.parent), after
-
-
-def _apply(
-    session: GraphSession,
-    kind: str,
-    commit: Commit,
-    branch: str,
-    choose: Callable[[View], Sides],
-    dry_run: bool,
-    resolutions: ResolutionsInput,
-    expected: BranchId | None,
-) -> MergeReceipt:
-    parsed = read_resolutions(resolutions)
-    properties = {"commit": commit.commit_id}
+    # It was on the same branch, or is what the branch was created from.
+    before = session.full_view(at=commit.parent)
     application = Application(
-        session, kind, commit.commit_id, branch.strip(), choose, parsed, properties, expected=expected
+        session,
+        kind,
+        commit.commit_id,
+        branch.strip(),
+        lambda ours: choose(ours, commit, before, after),
+        read_resolutions(resolutions),
+        {"commit": commit.commit_id},
+        expected=target,
     )
     return application.preview() if dry_run else application.run()

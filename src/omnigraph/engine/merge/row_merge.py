@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import Mask, RowChanges, equal_values
-from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType, Type
+from omnigraph.lang.catalog import EdgeType, MergeRule, Type
 from omnigraph.public_values import ConflictKind
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
 from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array, without
@@ -56,7 +56,7 @@ class Unknown:
 
     def known_of(self, row: pa.Table) -> pa.Table:
         """Return a one-row table without its undetermined columns."""
-        ids = one_array(row.column("id"))
+        ids = ids_of(row)
         undetermined = [
             name for columns, unit_ids in self.by_unit.items() if is_among(ids, unit_ids).any() for name in columns
         ]
@@ -66,7 +66,7 @@ class Unknown:
 NOTHING_UNKNOWN: Final = Unknown()
 
 
-def units_of(type_: NodeType | EdgeType) -> tuple[Unit, ...]:
+def units_of(type_: Type) -> tuple[Unit, ...]:
     """Return what can change in an entity of a type, each with the rule that settles it."""
     ends = (Unit(("src", "dst"), type_.merge),) if isinstance(type_, EdgeType) else ()
     return (*ends, *(Unit((name,), item.merge or type_.merge) for name, item in sorted(type_.properties.items())))
@@ -85,7 +85,7 @@ def merge_columns(
     """
     if not ours.num_rows:
         return ours, []
-    ids = one_array(ours.column("id"))
+    ids = ids_of(ours)
     merged: dict[str, Column] = {}
     unsettled: list[tuple[Unit, Mask]] = []
     for unit in units:
@@ -211,7 +211,7 @@ class RowMerge:
 
 def as_merge(theirs: RowChanges) -> RowMerge:
     """Return the merge of a type that our side did not touch: their change as it is."""
-    return RowMerge(theirs.inserted, theirs.after, _ids(theirs.deleted))
+    return RowMerge(theirs.inserted, theirs.after, ids_of(theirs.deleted))
 
 
 def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown = NOTHING_UNKNOWN) -> RowMerge:
@@ -261,7 +261,7 @@ def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unkn
     """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
     # Every entity that they touched falls into one case: we did not touch it (take theirs), both inserted it, both
     # updated it, or one deleted what the other updated. What both deleted is gone on our side already.
-    touched = pa.concat_arrays([_ids(rows) for rows in (ours.inserted, ours.after, ours.deleted)])
+    touched = pa.concat_arrays([ids_of(rows) for rows in (ours.inserted, ours.after, ours.deleted)])
     both_inserted = _Pair.of(ours.inserted, theirs.inserted)
     both_updated = _Pair.of(ours.after, theirs.after)
     # Both sides started from the same base, so the old row is the same in either change.
@@ -271,9 +271,9 @@ def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unkn
     settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)
     revived, removed, contested = _deletes_against_updates(type_, ours, theirs)
     return SideMerge(
-        pa.concat_tables([_untouched(theirs.inserted, touched), revived]).combine_chunks(),
-        pa.concat_tables([_untouched(theirs.after, touched), settled_inserts, settled_updates]).combine_chunks(),
-        pa.concat_arrays([without(_ids(theirs.deleted), touched), removed]),
+        pa.concat_tables([rows_without(theirs.inserted, touched), revived]).combine_chunks(),
+        pa.concat_tables([rows_without(theirs.after, touched), settled_inserts, settled_updates]).combine_chunks(),
+        pa.concat_arrays([without(ids_of(theirs.deleted), touched), removed]),
         (open_inserts, open_updates, *contested),
     )
 
@@ -289,7 +289,7 @@ class _Pair:
 
     @classmethod
     def of(cls, ours: pa.Table, theirs: pa.Table) -> _Pair:
-        indices = pc.index_in(_ids(ours), value_set=_ids(theirs))
+        indices = pc.index_in(ids_of(ours), value_set=ids_of(theirs))
         left = np.flatnonzero(pc.is_valid(indices).to_numpy(zero_copy_only=False))
         right = indices.drop_null().to_numpy(zero_copy_only=False)
         return cls(ours.take(left), theirs.take(right), left, right)
@@ -310,12 +310,10 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
 
 
 def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
-    """Return which rows differ from ours; needed only without a base."""
-    everything = [Unit(unit.columns, MergeRule.FAIL) for unit in units]
-    _, differences = merge_columns(everything, None, ours, merged)
+    """Return which rows differ from ours."""
     changed = np.zeros(ours.num_rows, bool)
-    for _, rows in differences:
-        changed |= rows
+    for unit in units:
+        changed |= ~_same(unit, ours, merged)
     return changed
 
 
@@ -326,19 +324,20 @@ def _deletes_against_updates(
     # A pure delete never conflicts with an unchanged row: those are not in `after`, so only real changes meet here.
     we_deleted = _Pair.of(ours.deleted, theirs.after)
     they_deleted = _Pair.of(ours.after, theirs.deleted)
-    nothing, no_ids = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)
+    nothing, no_ids = theirs.after.slice(0, 0), ids_of(theirs.deleted).slice(0, 0)
     if type_.merge is MergeRule.OURS:
         return nothing, no_ids, ()
     if type_.merge is MergeRule.THEIRS:
-        return we_deleted.theirs, _ids(they_deleted.theirs), ()
+        return we_deleted.theirs, ids_of(they_deleted.theirs), ()
     by_us = Contest(ConflictKind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
     by_them = Contest(ConflictKind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
     return nothing, no_ids, (by_us, by_them)
 
 
-def _untouched(rows: pa.Table, touched: Ids) -> pa.Table:
-    return rows.filter(pa.array(~is_among(_ids(rows), touched)))
+def rows_without(rows: pa.Table, ids: Ids) -> pa.Table:
+    """Return the rows whose ids are not among some."""
+    return rows.filter(pa.array(~is_among(ids_of(rows), ids)))
 
 
-def _ids(rows: pa.Table) -> Any:
+def ids_of(rows: pa.Table) -> Ids:
     return one_array(rows.column("id"))

@@ -2,7 +2,7 @@
 
 Reads only. Types and properties are the same thing on two sides exactly if they have the same identity.
 
-Pure. A decision may bring other conflicts to light, such as values of a property that it drops; the same resolution
+A decision may bring other conflicts to light, such as values of a property that it drops; the same resolution
 then settles these as well.
 """
 
@@ -19,8 +19,9 @@ from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_chan
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import SchemaResolution, refuse
 from omnigraph.engine.revisions import Reshaping, compare, compare_columns
+from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import Cardinality, Catalog, CheckRule, EdgeType, RangeRule, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import list_steps
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -79,12 +80,12 @@ class MergedSchema:
         links = list(view.snapshot.links)
         for type_ in self.catalog.types:
             holder, pin = next(_pins_of(holders, type_))
-            if holder is not view:
+            is_empty = holder is not view
+            if is_empty:
                 pin = replace(pin, row_count=0)
                 links += [link for link in holder.snapshot.links if link.ref == pin.ref.stored]
             columns = compare_columns(holder.catalog.type_of(pin.table_key), type_)
             shape = shape_of(columns.renamed, columns.dropped, columns.added)
-            is_empty = holder is not view
             pins[type_.table_key] = replace(pin, table_key=type_.table_key, shape=replace(shape, is_empty=is_empty))
         state = replace(view.snapshot.state, schema=self.schema, pins=pins)
         return View(view.kernel, replace(view.snapshot, state=state, links=tuple(links)), self.catalog)
@@ -248,28 +249,9 @@ def _key_ids(type_: Type) -> tuple[int | str, ...]:
 
 def is_tightened(old: Type, new: Type) -> bool:
     """Return True if entities that are valid under an older version of a type may break rules of the new one."""
-    names = {item.property_id: item.name for item in new.properties.values()}
-    renamed = {item.name: names.get(item.property_id, item.name) for item in old.properties.values()}
-    for item in old.properties.values():
-        type_ = new.properties[renamed[item.name]].type if item.property_id in names else item.type
-        if (item.type.nullable and not type_.nullable) or not set(item.type.enum_values or ()) <= set(
-            type_.enum_values or item.type.enum_values or ()
-        ):
-            return True
-    return bool(_rules(new, {}) - _rules(old, renamed))
-
-
-def _rules(type_: Type, renamed: Mapping[str, str]) -> set[object]:
-    """Return the rules of a type that stored entities could break, under new names of its properties."""
-
-    def name(column: str) -> str:
-        return renamed.get(column, column)
-
-    rules: set[object] = {("unique", frozenset(map(name, columns))) for columns in type_.unique}
-    if isinstance(type_, EdgeType):
-        return rules if type_.cardinality == Cardinality() else {*rules, type_.cardinality}
-    bounds: list[RangeRule | CheckRule] = [*type_.ranges, *type_.checks]
-    return rules | {replace(rule, property=name(rule.property)) for rule in bounds}
+    change = TypeChange(old, new)
+    kept = [(before.type.enum_values or (), after.type.enum_values or ()) for before, after in change.kept.values()]
+    return change.is_checked or any(after and set(before) - set(after) for before, after in kept)
 
 
 # -- data of what was dropped ------------------------------------------------------------------------------------------
@@ -319,10 +301,7 @@ def _changes(base: View, side: View, type_: Type) -> RowChanges | None:
 
 
 def _count_values(changes: RowChanges, name: str) -> int:
-    if changes.inserted.num_rows:
-        inserted = changes.inserted.num_rows - changes.inserted.column(name).null_count
-    else:
-        inserted = 0
+    inserted = changes.inserted.num_rows - changes.inserted.column(name).null_count
     before, after = (table.column(name).combine_chunks() for table in (changes.before, changes.after))
     return inserted + int((~equal_values(before, after)).sum())
 
@@ -333,18 +312,12 @@ def _entities(count: int) -> str:
 
 def align(changes: RowChanges, schema: pa.Schema) -> RowChanges:
     """Return changes with the columns of a schema, in its order: states of other schemas store them in another."""
-    parts = (changes.inserted, changes.deleted, changes.before, changes.after)
-    return RowChanges(*(align_rows(rows, schema) for rows in parts))
+    return changes.map(lambda rows: align_rows(rows, schema))
 
 
 def align_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [rows.column(field.name) for field in schema]
     # A side that has not seen a wider type yet holds values that fit it.
-    cast = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(cast, schema=schema)
+    return pa.Table.from_arrays([rows.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
 class SchemaDecisions:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from omnigraph.engine.merge.conflicts import (
     refuse,
     touches,
 )
-from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows
+from omnigraph.engine.merge.row_merge import RowMerge, as_merge, ids_of, merge_rows, rows_without
 from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, align, align_rows, is_tightened
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
@@ -39,13 +38,12 @@ from omnigraph.manifest.plan import Effect
 from omnigraph.manifest.publish import drift
 from omnigraph.manifest.requirements import HeadIs
 from omnigraph.public_values import Conflict
-from omnigraph.rules.delta import Changes, Delta, Ids, Intent, Violation, is_among, one_array
+from omnigraph.rules.delta import Changes, Delta, Ids, Intent, Violation
 from omnigraph.rules.validate import validate
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import PLACE, ROW_ID, find
 from omnigraph.store.store import Staged, StaleBase
-from omnigraph.store.write.schema_change import reshape
 from omnigraph.store.write.transaction import Change
 from omnigraph.store.write.upsert import delete_found, upsert
 
@@ -157,10 +155,8 @@ class ThreeWayState:
 
     def merge(self, type_: Type) -> RowMerge:
         """Merge the rows of one type."""
-        base, ours, theirs = (
-            self.base_of(type_),
-            *(view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs)),
-        )
+        base = self.base_of(type_)
+        ours, theirs = (view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs))
         if base.is_virtual:
             return self._merge_from_virtual(type_, base, ours, theirs)
         changes = self._row_changes(type_, base.first, theirs)
@@ -213,8 +209,7 @@ class ThreeWayState:
         rows = align(row_changes(None, self.ours.sound_dataset(type_.table_key), self.blobs), self._columns(type_))
         kept = rows.inserted
         if merge is not None:
-            gone = pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
-            kept = kept.filter(pa.array(~is_among(one_array(kept.column("id")), gone)))
+            kept = rows_without(kept, pa.concat_arrays([ids_of(merge.updated), merge.deleted]))
             kept = pa.concat_tables([kept, merge.updated, merge.inserted]).combine_chunks()
         return Delta(type_, kept, Intent.REPLACE)
 
@@ -275,7 +270,11 @@ def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
     if clashes:
         if resolutions.has_open:
             # What is still open may be about a rule that breaks once the clashes are settled.
-            resolutions.reject_irrelevant(three, partial(_is_touched, merges), violations_of(three, merges))
+            resolutions.reject_irrelevant(
+                three,
+                lambda key, entity_id: key in merges and touches(merges[key], entity_id),
+                violations_of(three, merges),
+            )
         return GraphMerge(merges, clashes)
     # Two valid sides can merge into an invalid graph (both take one unique value, one deletes a node that the other
     # links), so the result is validated like any write, with our side as what is committed.
@@ -286,10 +285,6 @@ def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
     resolutions.reject_unused()
     overruled = frozenset(key for key, merge in decided.items() if merge is not merges.get(key))
     return GraphMerge(decided, [violation_conflict(three, violation) for violation in violations], overruled)
-
-
-def _is_touched(merges: Mapping[TypeKey, RowMerge], table_key: TypeKey, entity_id: str) -> bool:
-    return table_key in merges and touches(merges[table_key], entity_id)
 
 
 def violations_of(three: ThreeWayState, merges: Mapping[TypeKey, RowMerge]) -> list[Violation]:
@@ -333,7 +328,8 @@ def _effect(three: ThreeWayState, merged_key: TypeKey, merge: RowMerge | None) -
     # Up to three versions on one base: columns, then deletes, then rows; no single Lance transaction holds all of them.
     # Only the last is published, and the others are staged below it.
     begun: Staged | None = None
-    change = _reshape(dataset, three.column_changes(type_))
+    columns = three.column_changes(type_)
+    change = None if columns is None else columns.reshape(dataset)
     if change is not None:
         if merge is None or merge.changes_nothing:
             return Effect(key, dataset, (change,))
@@ -342,7 +338,7 @@ def _effect(three: ThreeWayState, merged_key: TypeKey, merge: RowMerge | None) -
         return None
     rows = pa.concat_tables([merge.updated, merge.inserted])
     # Row addresses are looked up at the published version only: staged versions may never be published.
-    updated_rows = _find_rows(dataset, one_array(merge.updated.column("id")))
+    updated_rows = _find_rows(dataset, ids_of(merge.updated))
     deleted_rows = _find_rows(dataset, merge.deleted)
     if deleted_rows.num_rows:
         deletion = _changed(delete_found(_on_top(dataset, begun), deleted_rows))
@@ -352,13 +348,6 @@ def _effect(three: ThreeWayState, merged_key: TypeKey, merge: RowMerge | None) -
         if updated_rows.num_rows:
             updated_rows = begun.dataset.take(updated_rows.column(ROW_ID).to_numpy().tolist(), PLACE)
     return Effect(key, dataset, (_write(_on_top(dataset, begun), rows, updated_rows, blobs),), begun)
-
-
-def _reshape(dataset: Dataset, change: TypeChange | None) -> Change | None:
-    if change is None:
-        return None
-    columns = change.columns
-    return reshape(dataset, add=columns.added, drop=columns.dropped, rename=columns.renamed, relax=change.relaxed)
 
 
 def _on_top(dataset: Dataset, begun: Staged | None) -> Dataset:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
@@ -168,42 +168,39 @@ class CommittedRows:
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         question = (table_key, *columns, "where", *where)
-        cached_key, answer = self._answers.get(question, (None, None))
+        cached = self._answers.get(question)
         # Cached, because a delete looks up incident edges and the rules then check for dangling ones.
-        if (
-            cached_key is None
-            or answer is None
-            or not all(cached_key[name].equals(values) for name, values in where.items())
-        ):
+        if cached is None or not all(cached[0][name].equals(values) for name, values in where.items()):
             rows = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
             self._see(table_key, rows)
-            answer = rows.select(list(columns))
-            self._answers[question] = (where, answer)
-        return answer
+            cached = self._answers[question] = (where, rows.select(list(columns)))
+        return cached[1]
 
-    def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
+    def rows(self, type_: Type, test: ColumnTest) -> Iterator[pa.Table]:
         """Stream full rows that pass a test; blobs are replaced by whether there is one."""
-        dataset = self._dataset(type_.table_key)
-        logical = arrow_schema(type_)
         where = _lookup_condition(type_, test)
-        parts: Iterator[pa.Table]
         if where is not None:
-            parts = iter([find_rows(dataset, logical.names, where)])
-        else:
-            parts = _scan(dataset, logical.names, test.condition())
-        for rows in parts:
+            yield self._find_full_rows(type_, where)
+            return
+        dataset, names = self._dataset(type_.table_key), arrow_schema(type_).names
+        for rows in _scan(dataset, names, test.condition()):
             if rows.num_rows:
-                self._see(type_.table_key, rows)
-                yield without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
+                yield self._full_rows(type_, dataset, rows)
 
-    def rows_of(self, type_: NodeType | EdgeType, ids: Ids) -> pa.Table:
+    def rows_of(self, type_: Type, ids: Ids) -> pa.Table:
         """Return the full rows of ids; blobs are replaced by whether there is one."""
-        dataset, logical = self._dataset(type_.table_key), arrow_schema(type_)
-        rows = find_rows(dataset, logical.names, {"id": ids})
+        return self._find_full_rows(type_, {"id": ids})
+
+    def _find_full_rows(self, type_: Type, where: Mapping[str, Column]) -> pa.Table:
+        dataset = self._dataset(type_.table_key)
+        return self._full_rows(type_, dataset, find_rows(dataset, arrow_schema(type_).names, where))
+
+    def _full_rows(self, type_: Type, dataset: Dataset, rows: pa.Table) -> pa.Table:
         self._see(type_.table_key, rows)
+        logical = arrow_schema(type_)
         return without_blob_bytes(rows.select(logical.names), blob_columns(dataset)).cast(logical)
 
-    def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
+    def ids_passing(self, type_: Type, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)
         where = _lookup_condition(type_, test)
@@ -223,7 +220,7 @@ class CommittedRows:
             self._found_rows.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
-def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+def _lookup_condition(type_: Type, test: ColumnTest) -> Mapping[str, Column] | None:
     """Return the value of an equality test if its column supports lookups by value."""
     keys = {"id", *type_.ends, *sum(type_.unique, ())}
     if test.op is not CompareOp.EQ or test.column not in keys:

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -24,11 +25,21 @@ from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
-from omnigraph.engine.json_text import has_json_text, json_text, quote_texts, string_bytes
+from omnigraph.engine.json_text import DATETIME_FORMAT, has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
-from omnigraph.engine.write.ndjson.reader import Data, Decoder, add_part, is_records, read_blocks, read_compatible
+from omnigraph.engine.write.ndjson.reader import (
+    BOM,
+    COMPRESSED,
+    COMPRESSED_INPUT,
+    Data,
+    Decoder,
+    add_part,
+    is_records,
+    read_blocks,
+    read_compatible,
+)
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
 from omnigraph.engine.write.staging import Stager, too_large
 from omnigraph.engine.write.write_authorization import (
@@ -36,7 +47,6 @@ from omnigraph.engine.write.write_authorization import (
     check_base,
     mask_hidden_type_errors,
     missing_base,
-    redact_findings,
     renew_permissions,
     write_permissions,
 )
@@ -56,10 +66,8 @@ from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
-from omnigraph.rules.validate import validate
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
-_DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class FrameLines(io.BufferedReader):
@@ -195,7 +203,7 @@ def _column_text(name: str, values: Any) -> Any:
     if pa.types.is_timestamp(type_):
         zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
         utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
-        return quote_texts(pc.strftime(utc, _DATETIME_FORMAT))
+        return quote_texts(pc.strftime(utc, DATETIME_FORMAT))
     if pa.types.is_date(type_):
         return quote_texts(values.cast(pa.string()))
     if _plain_type(type_) != type_:
@@ -226,8 +234,6 @@ def _whole_numbers(values: Any) -> Any:
     return values.cast(pa.int64())
 
 
-_BOM: Final = b"\xef\xbb\xbf"
-_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _HEAD_BYTES: Final = 65_536
 _LINES_WITHOUT_OBJECT: Final = 5
@@ -253,12 +259,12 @@ def describe_other_format(beginning: bytes) -> str | None:
     >>> describe_other_format(b'{"type": "A", "data": {}}'), describe_other_format(b"a,b;c")[:26]
     (None, 'this looks like CSV, not N')
     """
-    head = bytes(beginning[:_HEAD_BYTES]).removeprefix(_BOM)
+    head = bytes(beginning[:_HEAD_BYTES]).removeprefix(BOM)
     text = head.lstrip()
     if not text or text.startswith(b"{"):
         return None
-    if head.startswith(_COMPRESSED):
-        return "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+    if head.startswith(COMPRESSED):
+        return COMPRESSED_INPUT
     if head.startswith(b"PAR1"):
         return f"this is Parquet, not NDJSON; {_LOAD}"
     if _CONTROL.search(head):
@@ -285,22 +291,20 @@ def _is_csv(text: bytes) -> bool:
     return any(len({line.count(sign) for line in lines}) == 1 and sign in lines[0] for sign in (b",", b";", b"\t"))
 
 
+@dataclass
 class Reader:
-    """Reads one input against one catalog."""
+    """Reads one input against one catalog; `is_bounded` means that it may hold no more than one write."""
 
-    def __init__(
-        self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool, blobs: BlobReader | None = None
-    ) -> None:
-        self.findings = Findings(unit=unit)
-        self.loaded: dict[TypeKey, Loaded] = {}
-        self._is_strict = dialect == "strict"
-        self._is_bounded = is_bounded
-        self._catalog = catalog
-        self._blobs = blobs
+    catalog: Catalog
+    findings: Findings
+    is_strict: bool
+    is_bounded: bool
+    blobs: BlobReader | None
+    loaded: dict[TypeKey, Loaded] = field(default_factory=dict)
 
     def read(self, data: Data) -> dict[TypeKey, Loaded]:
         """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
-        if self._is_strict and not is_records(data):
+        if self.is_strict and not is_records(data):
             self._read_lines(data)
         else:
             self._read_records(data)
@@ -311,7 +315,7 @@ class Reader:
 
     def _read_lines(self, data: Data) -> None:
         """Read the input to its end, or until it is certain to be rejected."""
-        decoder = Decoder(self._catalog, self.findings, blobs=self._blobs)
+        decoder = Decoder(self.catalog, self.findings, blobs=self.blobs)
         self.loaded = decoder.loaded
         for buffer in read_blocks(data):
             if not decoder.lines:
@@ -321,10 +325,10 @@ class Reader:
                 return
 
     def _read_records(self, data: Data) -> None:
-        envelopes = Envelopes(self._catalog, self.findings)
-        aliases = None if self._is_strict else Aliases(self.findings)
-        converter = Converter(self.findings, aliases, blobs=self._blobs)
-        take = envelopes.take if self._is_strict else envelopes.take_compatible
+        envelopes = Envelopes(self.catalog, self.findings)
+        aliases = None if self.is_strict else Aliases(self.findings)
+        converter = Converter(self.findings, aliases, blobs=self.blobs)
+        take = envelopes.take if self.is_strict else envelopes.take_compatible
         for number, value in read_compatible(data, self.findings):
             gathered = take(number, value)
             if self.findings.is_full:
@@ -342,19 +346,19 @@ class Reader:
 
     def _is_too_much(self) -> bool:
         """Return True if more was read than one write may hold."""
-        return (self._is_strict or self._is_bounded) and any(
-            rows.size > WRITE_BYTES_MAX or (self._is_bounded and rows.count > WRITE_ENTITIES_MAX)
+        return (self.is_strict or self.is_bounded) and any(
+            rows.size > WRITE_BYTES_MAX or (self.is_bounded and rows.count > WRITE_ENTITIES_MAX)
             for rows in self.loaded.values()
         )
 
     def _check_sizes(self) -> None:
         for table_key, loaded in self.loaded.items():
             name = loaded.type.name
-            if self._is_bounded and loaded.count > WRITE_ENTITIES_MAX:
+            if self.is_bounded and loaded.count > WRITE_ENTITIES_MAX:
                 raise too_large(f"keyed entities for {table_key}", WRITE_ENTITIES_MAX, loaded.count, name, "entities")
-            if self._is_strict and loaded.size > WRITE_BYTES_MAX:
+            if self.is_strict and loaded.size > WRITE_BYTES_MAX:
                 raise too_large("strict_input_arrow_bytes", WRITE_BYTES_MAX, loaded.size, name, "bytes", "N11")
-            if self._is_bounded and loaded.size > WRITE_BYTES_MAX:
+            if self.is_bounded and loaded.size > WRITE_BYTES_MAX:
                 raise too_large(f"keyed write bytes for {table_key}", WRITE_BYTES_MAX, loaded.size, name, "bytes")
 
 
@@ -384,7 +388,8 @@ def ingest(
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
     unit = "row" if isinstance(data, FrameLines) else unit
     blobs, is_bounded = session.blob_reader(), mode != "overwrite"
-    loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=is_bounded, blobs=blobs).read(data)
+    findings = Findings(unit=unit)
+    loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
     with mask_hidden_type_errors(may.hidden, session.actor):
@@ -408,17 +413,13 @@ def _write(
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
-        schema = SchemaIs(view.catalog.ir_hash)
-        schema.check(snapshot)
+        SchemaIs(view.catalog.ir_hash).check(snapshot)
         # The name may belong to another branch by now.
         may = renew_permissions(session, permitted, snapshot)
         may.check(type_delta.type.name for type_delta in changes.deltas.values())
-        now = View(session.kernel, snapshot, view.catalog)
-        committed = CommittedRows(now)
-        redact_findings(validate(changes, committed), may.unreadable).raise_if_any()
-        effects = stager.stage(now, dict(changes.deltas), committed)
-        reads = frozenset(committed.types_read | changes.deltas.keys())
-        return Plan("ingest", effects, (), (schema,), session.actor, properties={"mode": mode}, reads=reads)
+        committed = CommittedRows(View(session.kernel, snapshot, view.catalog))
+        may.validate(changes, committed)
+        return stager.plan(session, "ingest", changes, committed, properties={"mode": mode})
 
     receipt = session.kernel.commit(
         branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT
@@ -441,7 +442,7 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
 
 
 def _create(session: GraphSession, view: View, branch: str, changes: Changes, may: WritePermissions) -> bool:
-    redact_findings(validate(changes, CommittedRows(view)), may.unreadable).raise_if_any()
+    may.validate(changes, CommittedRows(view))
     try:
         with mask_hidden_names(session, branch):
             create_branch(session.kernel, branch, view.snapshot, session.actor)

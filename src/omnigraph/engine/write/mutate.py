@@ -8,34 +8,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from omnigraph import clock
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.statements import Constants, PatternReader, PendingType, Run, incident_ids
+from omnigraph.engine.write.statements import Constants, PendingChanges, Run
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,
-    redact_findings,
     renew_permissions,
     write_permissions,
 )
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.requirements import IfCommit, SchemaIs
+from omnigraph.manifest.requirements import IfCommit
 from omnigraph.public_values import MutationReceipt
-from omnigraph.rules.delta import Changes, Ids, one_array
-from omnigraph.rules.validate import validate
+from omnigraph.rules.delta import Ids, one_array
 
 
 def mutate(
@@ -67,7 +63,7 @@ def mutate(
     run = mutation.run
     assert run is not None
     commit = session.redact_receipt(receipt.commit, branch) if receipt and receipt.commit else None
-    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, session.actor, commit)
+    return MutationReceipt(branch, compiled.name, run.affected["node"], run.affected["edge"], session.actor, commit)
 
 
 def _compile_early(
@@ -112,35 +108,27 @@ def _is_insert_only(query: CompiledQuery) -> bool:
     )
 
 
+@dataclass
 class _Mutation:
-    """A mutation that may be prepared several times; what must not differ between attempts is settled here."""
+    """A mutation that may be prepared several times."""
 
-    def __init__(
-        self,
-        session: GraphSession,
-        source: Source,
-        name: str | None,
-        params: Mapping[str, object],
-        if_commit: IfCommit | None,
-        may: WritePermissions,
-        compiled: CompiledQuery,
-        caches: Caches,
-        is_dry: bool,
-    ) -> None:
-        self.session = session
-        self.source = source
-        self.name = name
-        self.params = params
-        self.if_commit = if_commit
-        self.stager = Stager()
-        self.run: Run | None = None
-        self.hidden: set[str] = set(may.hidden)
-        self._may = may
-        self._caches = caches
-        self._is_dry = is_dry
-        self._compiled = compiled
+    session: GraphSession
+    source: Source
+    name: str | None
+    params: Mapping[str, object]
+    if_commit: IfCommit | None
+    may: WritePermissions
+    compiled: CompiledQuery
+    caches: Caches
+    is_dry: bool
+    run: Run | None = None
+
+    def __post_init__(self) -> None:
+        self.hidden = set(self.may.hidden)
+        # What must not differ between attempts.
+        self._stager = Stager()
         self._now_us = clock.now_us()
-        self._blobs = session.blob_reader()
+        self._blobs = self.session.blob_reader()
         self._fresh: dict[tuple[int, str], str] = {}
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
@@ -148,38 +136,28 @@ class _Mutation:
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
-        may = renew_permissions(self.session, self._may, snapshot)
-        if may is not self._may:
-            self._may, self._compiled = may, _compile(self.session, may, self.source, self.name)
+        may = renew_permissions(self.session, self.may, snapshot)
+        if may is not self.may:
+            self.may, self.compiled = may, _compile(self.session, may, self.source, self.name)
             self.hidden |= may.hidden
-        compiled = self._compiled
+        compiled = self.compiled
         view = self.session.full_view_of(snapshot)
         if may.hidden:
             # Dangling edges must be deleted even if the writer may not see them.
             compiled = self.session.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us, self._blobs)
-        reader = PatternReader(view, constants.values, constants.now_ms, self._caches)
-        self.run = Run(view, constants, reader, self._fresh, may.hidden | may.unreadable)
+        self.run = Run(view, constants, self.caches, self._fresh, may.hidden | may.unreadable)
         for index, statement in enumerate(compiled.ir.statements):
             self.run.execute(index, statement)
-        changes = self.run.changes()
+        changes, committed = self.run.pending.changes(), self.run.pending.committed
         if not changes.deltas:
             return None
-        redact_findings(validate(changes, self.run.committed), may.unreadable).raise_if_any()
-        if self._is_dry:
+        may.validate(changes, committed)
+        if self.is_dry:
             return None
-        effects = self.stager.stage(view, dict(changes.deltas), self.run.committed)
-        requirements: list[Any] = [SchemaIs(view.catalog.ir_hash)]
-        if self.if_commit is not None:
-            requirements.append(self.if_commit)
-        return Plan(
-            "mutation",
-            effects,
-            requirements=tuple(requirements),
-            actor=self.session.actor,
-            reads=frozenset(self.run.committed.types_read | changes.deltas.keys()),
-        )
+        condition = () if self.if_commit is None else (self.if_commit,)
+        return self._stager.plan(self.session, "mutation", changes, committed, condition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,50 +178,27 @@ def read_ids(session: GraphSession, key: TypeKey, branch: str) -> Ids:
 def delete_ids(session: GraphSession, ids: Mapping[TypeKey, Ids], branch: str) -> DeleteOutcome:
     """Delete entities; ids that do not exist are left out. As with a `delete`, `read` of the types is needed."""
     session.require("change", on_branch(branch))
-    work = _Deletion(session, ids)
-    with mask_hidden_type_errors(write_permissions(session, session.kernel.snapshot(branch)).hidden, session.actor):
-        receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.CHANGE)
-    return DeleteOutcome(work.counts, receipt.commit if receipt is not None else None)
+    counts: dict[TypeKey, int] = {}
+    stager = Stager()
 
-
-class _Deletion:
-    """A deletion that may be prepared several times."""
-
-    def __init__(self, session: GraphSession, ids: Mapping[TypeKey, Ids]) -> None:
-        self.session = session
-        self.ids = ids
-        self.counts: dict[TypeKey, int] = {}
-        self._stager = Stager()
-
-    def prepare(self, snapshot: Snapshot) -> Plan | None:
-        """Find what exists on a snapshot, and stage its deletion."""
-        may = write_permissions(self.session, snapshot)
-        may.check(key.name for key in self.ids)
-        may.check_conditions(key.name for key in self.ids)
-        view = self.session.full_view_of(snapshot)
-        catalog, committed = view.catalog, CommittedRows(view)
-        pending: dict[TypeKey, PendingType] = {}
-
-        def remove(type_: NodeType | EdgeType, ids: Ids) -> None:
-            pending.setdefault(type_.table_key, PendingType(type_, committed)).delete(ids)
-
-        self.counts = {}
-        for key, ids in self.ids.items():
-            type_, existing = catalog.type_of(key), committed.existing(key, ids)
-            self.counts[key] = len(existing)
-            remove(type_, existing)
-            for edge in catalog.edges.values() if key.kind == "node" and len(existing) else ():
-                for column, end in edge.ends.items():
-                    if end == type_.name:
-                        remove(edge, incident_ids(committed, edge, column, existing))
-        changes = Changes(catalog, {key: item.delta() for key, item in sorted(pending.items()) if item.is_touched})
+    def prepare(snapshot: Snapshot) -> Plan | None:
+        may = write_permissions(session, snapshot)
+        may.check(key.name for key in ids)
+        may.check_conditions(key.name for key in ids)
+        view = session.full_view_of(snapshot)
+        pending = PendingChanges(view)
+        for key, type_ids in ids.items():
+            existing = pending.committed.existing(key, type_ids)
+            counts[key] = len(existing)
+            pending.of(view.catalog.type_of(key)).delete(existing)
+            for edge in view.catalog.edges.values() if key.kind == "node" and len(existing) else ():
+                pending.delete_incident(edge, key.name, existing)
+        changes = pending.changes()
         if not changes.deltas:
             return None
-        redact_findings(validate(changes, committed), may.unreadable).raise_if_any()
-        return Plan(
-            "mutation",
-            self._stager.stage(view, dict(changes.deltas), committed),
-            requirements=(SchemaIs(catalog.ir_hash),),
-            actor=self.session.actor,
-            reads=frozenset(committed.types_read | changes.deltas.keys()),
-        )
+        may.validate(changes, pending.committed)
+        return stager.plan(session, "mutation", changes, pending.committed)
+
+    with mask_hidden_type_errors(write_permissions(session, session.kernel.snapshot(branch)).hidden, session.actor):
+        receipt = session.kernel.commit(branch, prepare, CommitPolicy.CHANGE)
+    return DeleteOutcome(counts, receipt.commit if receipt is not None else None)

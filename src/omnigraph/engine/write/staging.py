@@ -1,4 +1,4 @@
-"""Stage validated deltas as the effects of a commit plan, or claim rows that tasks stage before their commit.
+"""Stage validated deltas as the effects of a commit plan, or rows that tasks write before their commit.
 
 New rows become an append, which a retry can reuse; existing ones an upsert by id. Small fragments at the end of a
 dataset are compacted in the same commit, so that many small writes stay cheap to read.
@@ -6,9 +6,10 @@ dataset are compacted in the same commit, so that many small writes stay cheap t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,20 +20,21 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import LimitExceeded, OmniGraphError
 from omnigraph.ids import OperationId
-from omnigraph.lang.catalog import EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
-from omnigraph.rules.arrow_typing import arrays, pc
-from omnigraph.rules.delta import Delta, Intent, is_among, one_array
-from omnigraph.store.blobs.cells import StoredBlobs
+from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
+from omnigraph.rules.arrow_typing import Column, arrays, pc
+from omnigraph.rules.delta import Changes, Delta, Intent, is_among, one_array
+from omnigraph.store.blobs.cells import StoredBlobs, blob_columns
 from omnigraph.store.lance_schema import BLOB_MARK
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import PLACE, ROW_ID
 from omnigraph.store.store import Staged, StaleBase
 from omnigraph.store.write.compaction import fold_tail
-from omnigraph.store.write.fragments import claims, remove_staged
+from omnigraph.store.write.fragments import FragmentText, claims, remove_staged, write_fragments_with_blobs
 from omnigraph.store.write.transaction import Change, append, overwrite
 from omnigraph.store.write.upsert import delete_found, upsert
 
@@ -43,7 +45,27 @@ class Stager:
 
     appended: dict[TypeKey, tuple[pa.Table, str, Change]] = field(default_factory=dict)
 
-    def stage(self, view: View, deltas: dict[TypeKey, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
+    def plan(
+        self,
+        session: GraphSession,
+        kind: str,
+        changes: Changes,
+        committed: CommittedRows,
+        requirements: Sequence[Requirement] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> Plan:
+        """Stage validated changes, and return their commit plan."""
+        effects = self.stage(committed.view, changes.deltas, committed)
+        return Plan(
+            kind,
+            effects,
+            requirements=(SchemaIs(changes.catalog.ir_hash), *requirements),
+            actor=session.actor,
+            properties=properties or {},
+            reads=frozenset(committed.types_read | changes.deltas.keys()),
+        )
+
+    def stage(self, view: View, deltas: Mapping[TypeKey, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
         """Return one effect for each type that changes."""
         effects = [self._effect(view, delta, committed) for delta in deltas.values()]
         return tuple(effect for effect in effects if effect is not None)
@@ -129,7 +151,7 @@ def _blobs(values: Any, target: Any) -> Any:
     return arrays.ExtensionArray.from_storage(target, struct)
 
 
-def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
+def check_size(type_: Type, entities: int, size: int) -> None:
     """Raise if a write has too many entities or bytes of one type (E12); kept blobs do not count."""
     if entities > WRITE_ENTITIES_MAX:
         raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")
@@ -149,33 +171,81 @@ def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule
     )
 
 
+def put_column(rows: pa.Table, name: str, column: Column) -> pa.Table:
+    """Return rows with other values in a column."""
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, rows.schema.field(index), column)
+
+
+def gather_rows(tables: Iterable[pa.Table], bytes_max: int, rows_max: int | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of tables together, as soon as there are so many bytes or rows."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        rows, size = sum(table.num_rows for table in waiting), sum(table.nbytes for table in waiting)
+        if size >= bytes_max or (rows_max is not None and rows >= rows_max):
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def rewrite_rows(dataset: Dataset, rows: pa.Table, operation_id: str) -> list[FragmentText]:
+    """Write stored rows with other values into new fragments; they keep their blobs, which are found by row id."""
+    names, count = blob_columns(dataset), rows.num_rows
+    columns = {name: np.ones(count, np.bool_) for name in names}
+    stored = StoredBlobs(dataset, np.arange(count), rows.column(ROW_ID).to_numpy(), columns)
+    return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored] if names else [], operation_id)
+
+
+def require_unchanged(session: GraphSession, snapshot: Snapshot, effects: Iterable[Effect]) -> tuple[Requirement, ...]:
+    """Return the requirements of effects that hold for any state with the same schema and versions of their types."""
+    pins = (PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
+    return (SchemaIs(session.catalog(snapshot).ir_hash), *pins)
+
+
+@dataclass
+class LazyIntent:
+    """The intent of work that may be prepared several times; declared once, before anything is written for it."""
+
+    session: GraphSession
+    kind: str
+    stack: ExitStack
+    declared: Declared | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def declare(self, snapshot: Snapshot) -> Declared:
+        """Declare the intent, unless an earlier attempt did."""
+        with self._lock:
+            if self.declared is None:
+                intent = declared(self.session.kernel.store, self.kind, snapshot, self.session.actor)
+                self.declared = self.stack.enter_context(intent)
+            return self.declared
+
+
 class StagedCommit:
     """Declares one intent for all attempts, and claims each dataset before anything is staged for it."""
 
     def __init__(self, session: GraphSession, kind: str) -> None:
         self._session = session
-        self._kind = kind
         self._stack = ExitStack()
-        self._intent: Declared | None = None
+        self._intent = LazyIntent(session, kind, self._stack)
         self._targets: set[DatasetRef] = set()
 
     @property
     def operation_id(self) -> OperationId | None:
         """The id of the intent; None as long as nothing had to be staged."""
-        return self._intent.operation_id if self._intent is not None else None
+        return self._intent.declared.operation_id if self._intent.declared is not None else None
 
     def declare(self, snapshot: Snapshot) -> OperationId:
         """Declare the intent, unless an earlier attempt did."""
-        if self._intent is None:
-            self._session.kernel.reject_read_only()
-            intent = declared(self._session.kernel.store, self._kind, snapshot, self._session.actor)
-            self._intent = self._stack.enter_context(intent)
-        return self._intent.operation_id
+        self._session.kernel.reject_read_only()
+        return self._intent.declare(snapshot).operation_id
 
     def claim(self, dataset: Dataset) -> Dataset:
         """Let the intent say that files of a dataset are being staged."""
-        if self._intent is not None and dataset.ref not in self._targets:
-            self._intent.staging(*claims(dataset.ref, self._intent.operation_id))
+        if self._intent.declared is not None and dataset.ref not in self._targets:
+            self._intent.declared.staging(*claims(dataset.ref, self._intent.declared.operation_id))
             self._targets.add(dataset.ref)
         return dataset
 
@@ -201,5 +271,5 @@ class StagedCommit:
                 keep = planned_files()
                 raise
             finally:
-                if self._intent is not None:
-                    remove_staged(self._session.kernel.store, self._targets, self._intent.operation_id, keep)
+                if self.operation_id is not None:
+                    remove_staged(self._session.kernel.store, self._targets, self.operation_id, keep)

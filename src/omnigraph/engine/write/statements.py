@@ -7,7 +7,9 @@ Statements see committed and pending rows as one table. Nothing here is durable.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, com
 from omnigraph.engine.write.staging import check_size
 from omnigraph.errors import DataError
 from omnigraph.ids import new_ulid, new_ulids
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_id, key_ids
@@ -39,7 +41,7 @@ _TEXT = PropertyType(Scalar.STRING)
 class PendingType:
     """The pending rows and deleted ids of one type."""
 
-    def __init__(self, type_: NodeType | EdgeType, committed: CommittedRows) -> None:
+    def __init__(self, type_: Type, committed: CommittedRows) -> None:
         self.type = type_
         self.deleted: Ids = NO_IDS
         self.has_updates = False
@@ -61,11 +63,8 @@ class PendingType:
     def rows(self) -> pa.Table:
         """Return the pending rows, the last of each id."""
         if self._inserted:
-            added = self._table(self._inserted)
-            self._inserted = []
-            ids = one_array(added.column("id"))
-            self._kept_blob_ids = {name: without(blob_ids, ids) for name, blob_ids in self._kept_blob_ids.items()}
-            self._put(added)
+            added, self._inserted = self._table(self._inserted), []
+            self._put_with_blobs(added)
         return self._rows
 
     def matching(self, test: ColumnTest, lookup: ColumnTest) -> pa.Table:
@@ -77,7 +76,7 @@ class PendingType:
         pending = self.rows()
         tables = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
-            shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
+            shadowed = self._shadowed()
             count, size = tables[0].num_rows, tables[0].nbytes
             for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
@@ -89,11 +88,14 @@ class PendingType:
     def current(self, ids: Ids) -> pa.Table:
         """Return the current rows of ids: pending ones, and committed ones that are not shadowed."""
         pending = self.rows()
-        shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
-        committed = self._committed.rows_of(self.type, without(ids, shadowed))
+        committed = self._committed.rows_of(self.type, without(ids, self._shadowed()))
         check_size(self.type, committed.num_rows, committed.nbytes)
         uncommitted = pending.filter(pa.array(is_among(one_array(pending.column("id")), ids)))
         return pa.concat_tables([uncommitted, committed]).combine_chunks()
+
+    def _shadowed(self) -> Ids:
+        """Return the ids whose committed rows are replaced or deleted."""
+        return pa.concat_arrays([one_array(self.rows().column("id")), self.deleted])
 
     def insert_rows(self, ids: Ids, columns: Mapping[str, Any]) -> None:
         """Add rows by column; columns that are missing are null."""
@@ -103,8 +105,7 @@ class PendingType:
             for field in self._schema
         ]
         self.rows()
-        self._kept_blob_ids = {name: without(blob_ids, ids) for name, blob_ids in self._kept_blob_ids.items()}
-        self._put(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._put_with_blobs(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def update(self, rows: pa.Table, values: dict[str, Any]) -> None:
         """Put constants into columns of rows that `matching` gave, and keep the result."""
@@ -143,16 +144,15 @@ class PendingType:
         """Return the pending changes as a delta for the rules."""
         rows = self.rows()
         check_size(self.type, rows.num_rows, rows.nbytes)
-        is_keyed = bool(self.type.key)
-        is_strict = not is_keyed and not self.has_updates and len(self.deleted) == 0
-        intent = Intent.INSERT if is_strict else Intent.UPSERT
-        return Delta(
-            self.type,
-            rows,
-            intent,
-            self.deleted,
-            kept={name: ids for name, ids in self._kept_blob_ids.items() if len(ids)},
-        )
+        is_strict = not self.type.key and not self.has_updates and len(self.deleted) == 0
+        kept = {name: ids for name, ids in self._kept_blob_ids.items() if len(ids)}
+        return Delta(self.type, rows, Intent.INSERT if is_strict else Intent.UPSERT, self.deleted, kept=kept)
+
+    def _put_with_blobs(self, rows: pa.Table) -> None:
+        """Put rows that bring their own blobs, instead of keeping committed ones."""
+        ids = one_array(rows.column("id"))
+        self._kept_blob_ids = {name: without(blob_ids, ids) for name, blob_ids in self._kept_blob_ids.items()}
+        self._put(rows)
 
     def _put(self, rows: pa.Table) -> None:
         both = pa.concat_tables([self._rows, rows]).combine_chunks()
@@ -160,10 +160,8 @@ class PendingType:
         self._rows = both if len(last) == both.num_rows else both.take(last)
 
     def _table(self, rows: list[dict[str, Any]]) -> pa.Table:
-        columns = []
-        for field in self._schema:
-            values = [row.get(field.name) for row in rows]
-            columns.append(from_fitted(values, self._type_of(field.name)))
+        names = self._schema.names
+        columns = [from_fitted([row.get(name) for row in rows], self._type_of(name)) for name in names]
         # Nulls in required columns are for the rules to find, so the schema is not enforced here.
         return pa.Table.from_arrays(columns, schema=self._schema)
 
@@ -172,34 +170,35 @@ class PendingType:
         return item.type if item else _TEXT
 
 
-def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:
-    """Return the ids of committed edges with one of the nodes at one endpoint."""
-    edges = committed.matching(edge.table_key, ("id", column), {column: nodes})
-    return one_array(edges.column("id"))
+class PendingChanges:
+    """The pending rows and deleted ids of a write, by type."""
+
+    def __init__(self, view: View) -> None:
+        self.committed = CommittedRows(view)
+        self._by_type: dict[TypeKey, PendingType] = {}
+
+    def of(self, type_: Type) -> PendingType:
+        """Return what is pending of a type."""
+        if type_.table_key not in self._by_type:
+            self._by_type[type_.table_key] = PendingType(type_, self.committed)
+        return self._by_type[type_.table_key]
+
+    def delete_incident(self, edge: EdgeType, node: str, ids: Ids) -> int:
+        """Delete the edges of a type that have one of the nodes at an end; return how many there were."""
+        deleted = 0
+        for column, end in edge.ends.items():
+            if end == node:
+                edges = self.committed.matching(edge.table_key, ("id", column), {column: ids})
+                deleted += self.of(edge).delete(one_array(edges.column("id")))
+        return deleted
+
+    def changes(self) -> Changes:
+        """Return the changes of all types that are touched, as the rules check them."""
+        touched = sorted((key, pending) for key, pending in self._by_type.items() if pending.is_touched)
+        return Changes(self.committed.view.catalog, {key: pending.delta() for key, pending in touched})
 
 
-class PatternReader:
-    """Runs patterns against one view with the parameters and the time of a mutation."""
-
-    def __init__(self, view: View, params: Mapping[str, Any], now_ms: int, caches: Caches) -> None:
-        self._view = view
-        self._params = params
-        self._now_ms = now_ms
-        self._caches = caches
-
-    def rows(self, read: ir.ReadIR) -> pa.Table:
-        """Return the rows of a read."""
-        run = QueryRun(self._view, self._params, self._now_ms, BudgetUsage(DEFAULT_BUDGET), self._caches, None)
-        try:
-            with charge_to(run.spending), report_arrow_overflow(run.spending):
-                return ReadPlan(read, self._view.catalog).run(run).combine_chunks()
-        finally:
-            self._caches.trim()
-
-
-def stored_columns(
-    type_: NodeType | EdgeType, rows: pa.Table, types: tuple[PropertyType, ...], names: list[str]
-) -> dict[str, Any]:
+def stored_columns(type_: Type, rows: pa.Table, types: tuple[PropertyType, ...], names: list[str]) -> dict[str, Any]:
     """Return columns in the types that they are stored in; E4 for a value that does not fit."""
     stored = {}
     for name, expected in zip(names, types, strict=True):
@@ -215,7 +214,7 @@ def stored_columns(
     return stored
 
 
-def first_of_each(type_: NodeType | EdgeType, ids: Ids, columns: Mapping[str, Any]) -> Any:
+def first_of_each(type_: Type, ids: Ids, columns: Mapping[str, Any]) -> Any:
     """Return the positions of the first row of each id; rows of one id with different values are an error.
 
     Which of them would win is undefined, so none does.
@@ -295,31 +294,23 @@ class Constants:
             ) from None
 
 
+@dataclass
 class Run:
-    """One execution of the statements over a view."""
+    """One execution of the statements over a view.
 
-    def __init__(
-        self,
-        view: View,
-        constants: Constants,
-        reader: PatternReader,
-        fresh: dict[tuple[int, str], str],
-        uncounted: frozenset[str],
-    ) -> None:
-        self.view = view
-        self.committed = CommittedRows(view)
-        self.affected_nodes = 0
-        self.affected_edges = 0
-        self._constants = constants
-        self._reader = reader
-        self._fresh = fresh
-        self._uncounted = uncounted
-        self._pending: dict[TypeKey, PendingType] = {}
+    `fresh` has the ids and UUIDs that it made, by statement, and `affected` counts entities by kind; deleted edges of
+    types in `uncounted` are left out.
+    """
 
-    def changes(self) -> Changes:
-        """Return the changes of the statements, by type."""
-        touched = sorted((key, pending) for key, pending in self._pending.items() if pending.is_touched)
-        return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
+    view: View
+    constants: Constants
+    caches: Caches
+    fresh: dict[tuple[int, str], str]
+    uncounted: frozenset[str]
+    affected: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.pending = PendingChanges(self.view)
 
     def execute(self, index: int, statement: ir.Statement) -> None:
         """Run a statement, which sees the effects of earlier ones."""
@@ -344,13 +335,13 @@ class Run:
             values["id"] = key_id(type_, values)
         else:
             # Ids are reused by a retry, so that it inserts the same entity.
-            values["id"] = self._fresh.setdefault((index, "id"), new_ulid())
+            values["id"] = self.fresh.setdefault((index, "id"), new_ulid())
         self._put(index, type_, statement.verb, values)
-        self._count(statement.kind, 1)
+        self.affected[statement.kind] += 1
 
-    def _put(self, index: int, type_: NodeType | EdgeType, verb: ir.Verb, values: dict[str, Any]) -> None:
+    def _put(self, index: int, type_: Type, verb: ir.Verb, values: dict[str, Any]) -> None:
         """Insert a row, as the verb treats one that exists."""
-        pending, ids = self._of(type_), pa.array([values["id"]], pa.string())
+        pending, ids = self.pending.of(type_), pa.array([values["id"]], pa.string())
         current = pending.current(ids) if verb is not ir.Verb.INSERT else None
         if current is None or not current.num_rows:
             pending.insert(values | self._defaults(index, type_, type_.properties.keys() - values.keys()))
@@ -359,38 +350,41 @@ class Run:
         else:
             pending.update(current, {name: values[name] for name in values.keys() - {"id", *type_.key}})
 
-    def _defaults(self, index: int, type_: NodeType | EdgeType, absent: Collection[str]) -> dict[str, Any]:
+    def _defaults(self, index: int, type_: Type, absent: Collection[str]) -> dict[str, Any]:
         """Return the defaults of absent properties that have one."""
         items = [item for name, item in type_.properties.items() if name in absent and item.default is not None]
-        values = {item.name: self._constants.default(item) for item in items}
+        values = {item.name: self.constants.default(item) for item in items}
         for item in items:
             if item.default is not None and item.default.kind == "uuid":
                 # A retry inserts the same entity, so it reuses the value.
-                values[item.name] = self._fresh.setdefault((index, item.name), values[item.name])
+                values[item.name] = self.fresh.setdefault((index, item.name), values[item.name])
         return values
 
     def _update(self, statement: ir.Update) -> None:
         type_ = self.view.catalog.nodes[statement.type_name]
-        pending = self._of(type_)
+        pending = self.pending.of(type_)
         test, lookup = self._test(type_, statement.predicate)
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         rows = pending.matching(test, lookup)
         if rows.num_rows:
             pending.update(rows, values)
-        self._count("node", rows.num_rows)
+        self.affected["node"] += rows.num_rows
 
     def _delete(self, statement: ir.Delete) -> None:
-        catalog = self.view.catalog
-        type_ = catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
+        type_ = self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
         _, lookup = self._test(type_, statement.predicate)
-        ids = self._of(type_).ids_matching(lookup)
-        self._count(statement.kind, self._of(type_).delete(ids))
+        self._delete_ids(statement, type_, self.pending.of(type_).ids_matching(lookup))
+
+    def _delete_ids(self, statement: ir.Delete | ir.DeleteMatched, type_: Type, ids: Ids) -> None:
+        self.affected[statement.kind] += self.pending.of(type_).delete(ids)
         for name in statement.cascades if len(ids) else ():
-            self._cascade(catalog.edges[name], type_.name, ids)
+            deleted = self.pending.delete_incident(self.view.catalog.edges[name], type_.name, ids)
+            # Incident edges of hidden types are deleted as well, but not counted.
+            self.affected["edge"] += 0 if name in self.uncounted else deleted
 
     def _insert_matched(self, statement: ir.InsertMatched) -> None:
         type_ = self._type(statement)
-        rows = self._reader.rows(statement.read)
+        rows = self._read(statement)
         names = [column.name for column in statement.read.columns]
         columns = stored_columns(type_, rows, statement.types, names)
         if not rows.num_rows:
@@ -405,10 +399,10 @@ class Run:
         else:
             ids = one_array(pa.array(new_ulids(rows.num_rows), pa.string()))
         self._put_rows(type_, statement.verb, ids, columns)
-        self._count(statement.kind, len(ids))
+        self.affected[statement.kind] += len(ids)
 
-    def _put_rows(self, type_: NodeType | EdgeType, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any]) -> None:
-        pending = self._of(type_)
+    def _put_rows(self, type_: Type, verb: ir.Verb, ids: Ids, columns: Mapping[str, Any]) -> None:
+        pending = self.pending.of(type_)
         if verb is ir.Verb.INSERT or not type_.key:
             pending.insert_rows(ids, self._with_defaults(type_, columns, len(ids)))
             return
@@ -426,90 +420,80 @@ class Run:
             pending.update_columns(current, changed)
 
     def _with_defaults(
-        self, type_: NodeType | EdgeType, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
+        self, type_: Type, named: Mapping[str, Any], count: int, only: Collection[str] | None = None
     ) -> dict[str, Any]:
         columns = dict(named)
         for name, item in type_.properties.items():
             if name not in columns and item.default is not None and (only is None or name in only):
-                values = [self._constants.default(item) for _ in range(count if item.default.kind == "uuid" else 1)]
+                values = [self.constants.default(item) for _ in range(count if item.default.kind == "uuid" else 1)]
                 fitted = from_fitted(values, item.type)
                 columns[name] = fitted if len(fitted) == count else arrays.repeat(fitted[0], count)
         return columns
 
     def _update_matched(self, statement: ir.UpdateMatched) -> None:
         type_ = self._type(statement)
-        rows = _without_nulls(self._reader.rows(statement.read))
+        rows = self._read_matched(statement)
         names = [column.name for column in statement.read.columns[1:]]
         columns = stored_columns(type_, rows, statement.types, names)
         ids = one_array(rows.column(ir.MATCHED_ID)).cast(pa.string())
         firsts = first_of_each(type_, ids, columns)
-        current = self._of(type_).current(ids.take(firsts))
+        pending = self.pending.of(type_)
+        current = pending.current(ids.take(firsts))
         if current.num_rows:
             positions = firsts.take(pc.index_in(one_array(current.column("id")), value_set=ids.take(firsts)))
-            self._of(type_).update_columns(current, {name: column.take(positions) for name, column in columns.items()})
-        self._count(statement.kind, current.num_rows)
+            pending.update_columns(current, {name: column.take(positions) for name, column in columns.items()})
+        self.affected[statement.kind] += current.num_rows
 
     def _delete_matched(self, statement: ir.DeleteMatched) -> None:
         type_ = self._type(statement)
-        rows = _without_nulls(self._reader.rows(statement.read))
-        ids = pc.unique(one_array(rows.column(ir.MATCHED_ID))).cast(pa.string())
-        self._count(statement.kind, self._of(type_).delete(ids))
-        for name in statement.cascades if len(ids) else ():
-            self._cascade(self.view.catalog.edges[name], type_.name, ids)
+        rows = self._read_matched(statement)
+        self._delete_ids(statement, type_, pc.unique(one_array(rows.column(ir.MATCHED_ID))).cast(pa.string()))
 
-    def _type(self, statement: ir.Matched) -> NodeType | EdgeType:
-        self.committed.types_read |= {
+    def _type(self, statement: ir.Matched) -> Type:
+        self.pending.committed.types_read |= {
             TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.view.catalog)
         }
         return self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
 
-    def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
-        for column, end in edge.ends.items():
-            if end == node:
-                fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
-                # Incident edges of hidden types are deleted as well, but not counted.
-                self._count("edge", 0 if edge.name in self._uncounted else fallen)
+    def _read_matched(self, statement: ir.UpdateMatched | ir.DeleteMatched) -> pa.Table:
+        """Return the rows of a pattern that have an entity: a variable of an optional block may have none."""
+        rows = self._read(statement)
+        return rows.filter(pc.is_valid(rows.column(ir.MATCHED_ID)))
 
-    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
+    def _read(self, statement: ir.Matched) -> pa.Table:
+        """Return the rows of the pattern of a statement, with the parameters and the time of the mutation."""
+        spending = BudgetUsage(DEFAULT_BUDGET)
+        run = QueryRun(self.view, self.constants.values, self.constants.now_ms, spending, self.caches, None)
+        try:
+            with charge_to(spending), report_arrow_overflow(spending):
+                return ReadPlan(statement.read, self.view.catalog).run(run).combine_chunks()
+        finally:
+            self.caches.trim()
+
+    def _test(self, type_: Type, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and an equivalent test on committed rows that can use an index."""
         column, expected = predicate.column, predicate.type
         if expected.scalar in NUMBERS:
-            value = self._constants.value(predicate.value)
+            value = self.constants.value(predicate.value)
         elif expected.is_list:
             value = None
         else:
-            value = self._constants.fitted(predicate.value, expected, f"{type_.name}.{column}")
+            value = self.constants.fitted(predicate.value, expected, f"{type_.name}.{column}")
         test = comparison(column, expected, predicate.op, value)
-        is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
-        if is_key and isinstance(type_, NodeType):
+        if isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ:
             # The id is derived from the key, so a key test becomes a lookup by id.
-            return test, ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
+            entity_id = key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
+            return test, ColumnTest("id", pa.string(), test.op, entity_id)
         return test, test
 
-    def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
+    def _fitted(self, type_: Type, assignment: ir.Assignment) -> Any:
         in_tuple = any(assignment.column in columns for columns in type_.unique)
         is_key = assignment.column in type_.key or (isinstance(type_, NodeType) and in_tuple)
         target = f"{type_.name}.{assignment.column}"
-        return self._constants.fitted(assignment.value, assignment.type, target, is_key=is_key)
-
-    def _of(self, type_: NodeType | EdgeType) -> PendingType:
-        if type_.table_key not in self._pending:
-            self._pending[type_.table_key] = PendingType(type_, self.committed)
-        return self._pending[type_.table_key]
-
-    def _count(self, kind: str, entities: int) -> None:
-        if kind == "node":
-            self.affected_nodes += entities
-        else:
-            self.affected_edges += entities
+        return self.constants.fitted(assignment.value, assignment.type, target, is_key=is_key)
 
 
-def _without_nulls(rows: pa.Table) -> pa.Table:
-    """Return the rows that have an entity: a variable of an optional block may have none."""
-    return rows.filter(pc.is_valid(rows.column(ir.MATCHED_ID)))
-
-
-def _exists(type_: NodeType | EdgeType, entity_id: str, count: int = 1) -> DataError:
+def _exists(type_: Type, entity_id: str, count: int = 1) -> DataError:
     more = f" and {count - 1} more" if count > 1 else ""
     return DataError(
         f"`{type_.name}` `{entity_id}`{more} exists already; nothing was written. `insert` replaces it, `upsert` sets"
@@ -520,12 +504,7 @@ def _exists(type_: NodeType | EdgeType, entity_id: str, count: int = 1) -> DataE
     )
 
 
-def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
-    """Return the id of the node whose only key member has the constant of a test."""
-    return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
-
-
-def _check_ends(type_: NodeType | EdgeType, columns: Mapping[str, Any]) -> None:
+def _check_ends(type_: Type, columns: Mapping[str, Any]) -> None:
     for column, end in (("src", "from"), ("dst", "to")):
         if isinstance(type_, EdgeType) and columns[column].null_count:
             raise DataError(

@@ -11,10 +11,12 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied
 from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.manifest.model import BranchNames, Snapshot
-from omnigraph.rules.delta import Findings, Violation
+from omnigraph.rules.delta import Changes, Findings, Violation
+from omnigraph.rules.validate import validate
 
 
 def require_maintenance(session: GraphSession, branch: str) -> None:
@@ -90,6 +92,10 @@ class WritePermissions:
         """
         if not self.unreadable.isdisjoint(names):
             raise hidden_data_error(self.actor)
+
+    def validate(self, changes: Changes, committed: CommittedRows) -> None:
+        """Raise with every broken rule, as far as the actor may know of it."""
+        redact_findings(validate(changes, committed), self.unreadable).raise_if_any()
 
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:

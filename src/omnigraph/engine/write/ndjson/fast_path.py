@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -126,17 +126,17 @@ class Form:
     numbered: frozenset[str] = frozenset()
 
 
+@dataclass
 class Scanner:
     """Reads blocks of lines. A form that was right once is tried first the next time."""
 
-    def __init__(self, catalog: Catalog, now_ms: int) -> None:
-        self._catalog = catalog
-        self._now_ms = now_ms
-        self._forms: dict[TypeKey, Form] = {}
+    catalog: Catalog
+    now_ms: int
+    _forms: dict[TypeKey, Form] = field(default_factory=dict)
 
     def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
         """Return the entities of all lines of a block that are beyond doubt, and the other lines."""
-        sorted_, irregular = sort_lines(lines, self._catalog)
+        sorted_, irregular = sort_lines(lines, self.catalog)
         parts: list[Part] = []
         left = [irregular] if len(irregular) else []
         for head, group in sorted_:
@@ -167,7 +167,7 @@ class Scanner:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            rows = _rows(head.type, texts, table, self._now_ms) if _is_one_each(texts, table) else None
+            rows = _rows(head.type, texts, table, self.now_ms) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
             self._forms[head.type.table_key] = form

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -35,9 +36,12 @@ from omnigraph.rules.delta import Findings, Violation
 Data: TypeAlias = Any
 Numbered: TypeAlias = tuple[int, Any]
 _BLANK: Final = b" \t\r\n"
-_BOM: Final = b"\xef\xbb\xbf"
-# How gzip and Zstandard files begin.
-_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+BOM: Final = b"\xef\xbb\xbf"
+# How gzip and Zstandard files begin, and what to say about them.
+COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+COMPRESSED_INPUT: Final = (
+    "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+)
 _TOKENS: Final = b"{}[]:,"
 
 
@@ -69,7 +73,7 @@ def parse_lines(lines: Lines, findings: Findings, line_bytes_max: int | None = N
     """Yield the object of each line that is not blank, with the number of the line, one by one."""
     limit = INGEST_LINE_BYTES_MAX if line_bytes_max is None else line_bytes_max
     for number, raw in lines.each():
-        line = raw.strip(_BLANK) if number != 1 else raw.removeprefix(_BOM).strip(_BLANK)
+        line = raw.strip(_BLANK) if number != 1 else raw.removeprefix(BOM).strip(_BLANK)
         if len(line) > limit:
             findings.add(line_too_long(number, limit))
         elif line:
@@ -90,7 +94,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
     with _stream(data) as stream:
         number = 0
         while raw := _bytes(stream.readline()):
-            line = raw.removeprefix(_BOM).strip(_BLANK) if number == 0 else raw.strip(_BLANK)
+            line = raw.removeprefix(BOM).strip(_BLANK) if number == 0 else raw.strip(_BLANK)
             if not line:
                 continue
             try:
@@ -122,25 +126,13 @@ def _stream(data: Data) -> Any:
     if isinstance(data, bytes):
         return io.BytesIO(data)
     if not isinstance(data, str | Path):
-        return _Borrowed(data)
+        # A file object is closed by the caller.
+        return nullcontext(data)
     try:
         return Path(data).open("rb")
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error) or "it cannot be opened").lower()
         raise UsageError(f"cannot read `{data}`: {reason}; check the path", path=str(data)) from error
-
-
-class _Borrowed:
-    """A file object of the caller, who also closes it."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def __enter__(self) -> Any:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def _bytes(raw: str | bytes) -> bytes:
@@ -173,8 +165,8 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
             )
     except (ValueError, RecursionError):
         pass
-    if line.startswith(_COMPRESSED):
-        return "N1", "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+    if line.startswith(COMPRESSED):
+        return "N1", COMPRESSED_INPUT
     try:
         line.decode()
     except UnicodeDecodeError as wrong:

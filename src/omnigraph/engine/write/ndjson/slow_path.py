@@ -17,7 +17,7 @@ from omnigraph import clock
 from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.write.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.rules.arrow_typing import Column, arrays, pc
@@ -37,7 +37,7 @@ _NONE: Final[Mapping[str, object]] = {}
 class Gathered:
     """Entities of one type in input order: the members of `data`, and those of the envelope."""
 
-    type: NodeType | EdgeType
+    type: Type
     known: frozenset[str]
     numbers: list[int] = field(default_factory=list)
     members: list[Mapping[str, Any]] = field(default_factory=list)
@@ -57,14 +57,14 @@ class Gathered:
         return chosen
 
 
+@dataclass
 class Envelopes:
     """Takes objects apart. `take` returns the type that an object was added to, or None when it was refused."""
 
-    def __init__(self, catalog: Catalog, findings: Findings) -> None:
-        self.catalog = catalog
-        self.findings = findings
-        self._gathered: dict[TypeKey, Gathered] = {}
-        self._number = 0
+    catalog: Catalog
+    findings: Findings
+    _gathered: dict[TypeKey, Gathered] = field(default_factory=dict)
+    _number: int = 0
 
     def take(self, number: int, value: Any) -> Gathered | None:
         """Add one object of the strict dialect."""
@@ -134,7 +134,7 @@ class Envelopes:
                 return self._refuse("N4", f"`{end}` of an edge `{edge.name}` is the id of a node, and is {actual}", end)
         return self._of(edge)
 
-    def _of(self, type_: NodeType | EdgeType) -> Gathered:
+    def _of(self, type_: Type) -> Gathered:
         gathered = self._gathered.get(type_.table_key)
         if gathered is None:
             gathered = self._gathered[type_.table_key] = Gathered(type_, frozenset({"id", *type_.properties}))
@@ -171,12 +171,12 @@ class Envelopes:
         return None
 
 
+@dataclass
 class Aliases:
     """Old ids of the nodes of one load."""
 
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._ids: dict[str, dict[str, set[str]]] = {}
+    findings: Findings
+    _ids: dict[str, dict[str, set[str]]] = field(default_factory=dict)
 
     def add(self, node: NodeType, old: str, canonical: str, key: pa.Table) -> bool:
         """Take an old id, if it means the key of the node; return whether it does."""
@@ -195,8 +195,8 @@ class Aliases:
                 if old in canonical or len(nodes) > 1:
                     named = ", ".join(f"`{entities}`" for entities in sorted(nodes | ({old} & canonical)))
                     message = f"the old id `{old}` of `{name}` means more than one node: {named}; give each its own"
-                    self._findings.add(Violation("N8", message, TypeKey.of("node", name), old))
-        if self._findings.violations:
+                    self.findings.add(Violation("N8", message, TypeKey.of("node", name), old))
+        if self.findings.violations:
             return
         for entities in loaded.values():
             for column, end in entities.type.ends.items():
@@ -208,7 +208,7 @@ class Aliases:
                 entities.parts = [replace(part, rows=with_key_ids(part.type, part.rows)) for part in entities.parts]
 
 
-def with_key_ids(type_: NodeType | EdgeType, rows: pa.Table) -> pa.Table:
+def with_key_ids(type_: Type, rows: pa.Table) -> pa.Table:
     """Return rows with the ids that their keys make."""
     position = rows.schema.get_field_index("id")
     return rows.set_column(position, rows.schema.field(position), one_array(key_ids(type_, rows)))
@@ -258,21 +258,15 @@ def _read(text: str, type_: PropertyType) -> Any:
     return text
 
 
+@dataclass
 class Converter:
     """Turns gathered entities into tables: strictly without aliases, as the compatible dialect does with them."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        aliases: Aliases | None = None,
-        now_ms: int | None = None,
-        blobs: BlobReader | None = None,
-    ) -> None:
-        self._findings = findings
-        self._blobs = blobs
-        self._aliases = aliases
-        self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
-        self._bad: set[int] = set()
+    findings: Findings
+    aliases: Aliases | None = None
+    now_ms: int = field(default_factory=lambda: clock.now_us() // 1_000)
+    blobs: BlobReader | None = None
+    _bad: set[int] = field(default_factory=set)
 
     def convert(self, gathered: Gathered) -> Part:
         """Return the gathered entities of a type as a table, without invalid rows."""
@@ -284,7 +278,7 @@ class Converter:
             columns[name] = self._column(gathered, name, values)
             if item.default is not None:
                 is_absent = np.array([name not in members for members in gathered.members], bool)
-                columns[name] = fill_absent(columns[name], is_absent, item, self._now_ms)
+                columns[name] = fill_absent(columns[name], is_absent, item, self.now_ms)
             if not item.type.nullable and columns[name].null_count:
                 self._report_missing(gathered, name, values)
         if isinstance(type_, EdgeType):
@@ -300,12 +294,12 @@ class Converter:
 
     def _column(self, gathered: Gathered, name: str, values: Sequence[object]) -> Column:
         type_ = gathered.type.properties[name].type
-        if self._blobs is not None and type_.scalar is Scalar.BLOB:
-            values = self._blobs.resolve(values)
+        if self.blobs is not None and type_.scalar is Scalar.BLOB:
+            values = self.blobs.resolve(values)
         column, faults = decode_column(values, type_)
         for fault in faults:
             is_lenient = fault.is_wrong_kind and (type_.nullable or type_.is_list)
-            if is_lenient and self._aliases is not None:
+            if is_lenient and self.aliases is not None:
                 continue
             rule = "N9" if is_lenient else "N10"
             message = f"`{gathered.type.name}.{name}` cannot hold this value: {fault.reason}"
@@ -333,13 +327,9 @@ class Converter:
         for row in pc.indices_nonzero(pc.fill_null(pc.not_equal(stated, derived), False)).to_pylist():
             canonical, old = derived[row].as_py(), gathered.ids[row]
             assert old is not None
-            if self._aliases is not None and isinstance(type_, EdgeType):
-                # Nothing refers to an edge by its id, and the ids of its nodes may still change.
-                continue
-            if (
-                self._aliases is not None
-                and isinstance(type_, NodeType)
-                and self._aliases.add(type_, old, canonical, keys.slice(row, 1))
+            # Nothing refers to an edge by its id, and the ids of its nodes may still change.
+            if self.aliases is not None and (
+                isinstance(type_, EdgeType) or self.aliases.add(type_, old, canonical, keys.slice(row, 1))
             ):
                 continue
             message = f"the id of this `{type_.name}` is derived from its key, `{canonical}`, not `{old}`; drop it"
@@ -349,7 +339,7 @@ class Converter:
     def _report(self, rule: str, gathered: Gathered, row: int, name: str, message: str, value: str | None) -> None:
         self._bad.add(row)
         line = gathered.numbers[row]
-        self._findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
+        self.findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
 
 
 def with_fresh_ids(stated: Column) -> Column:
