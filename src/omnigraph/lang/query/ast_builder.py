@@ -191,11 +191,8 @@ class Builder(Transformer[Token, Any]):
         return ast.Binding(variable, tuple(types), _only(children, ast.Match), variable.span.to(types[-1].span))
 
     def hops(self, opening: Token, low: Token, high: Token | None, closing: Token) -> ast.Hops:
-        minimum, maximum = (
-            None if bound is None else _read_bound(bound, 0, _U32_MAX, "a hop bound") for bound in (low, high)
-        )
-        assert minimum is not None
-        return ast.Hops(minimum, maximum, span_of(opening, closing))
+        maximum = None if high is None else _read_bound(high, 0, _U32_MAX, "a hop bound")
+        return ast.Hops(_read_bound(low, 0, _U32_MAX, "a hop bound"), maximum, span_of(opening, closing))
 
     def walk(self, left: Token, *rest: Any) -> ast.Traversal:
         return _traversal(left, None, *rest)

@@ -142,7 +142,8 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     type_name = _binding_type(ctx, clause)
     if type_name is None:
         _report_unknown_type(ctx, clause)
-        scope.mark_broken([variable] if variable != "_" else [])
+        if variable != "_":
+            scope.mark_broken([variable])
         return
     bound = scope.get(variable)
     if bound is not None and bound.kind in NOT_NODES:
