@@ -236,6 +236,9 @@ def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | No
 
 def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) -> Iterator[ir.OrderKey]:
     ctx.columns = {column.name: column for column in columns}
+    # A column with an error of its own is missing from `columns`, and is no second error where the order names it.
+    projections = (item for item in union.parts[0].projections if isinstance(item, ast.Projection))
+    written = {item.alias.text for item in projections if item.alias is not None}
     for key in union.order:
         # Of several mistakes in a key, the last is reported.
         parts = [*ast.walk_expression(key.expression)][::-1]
@@ -247,6 +250,8 @@ def _union_keys(ctx: Context, union: ast.Union, columns: tuple[ir.Column, ...]) 
             ctx.report("T38", variable.span, "a union is ordered by its columns, not by variables", hint)
             continue
         unknown = next((part for part in parts if isinstance(part, ast.Alias) and part.name not in ctx.columns), None)
+        if unknown is not None and (unknown.name in written or not columns):
+            continue
         if unknown is not None:
             near = did_you_mean(unknown.name, ctx.columns, otherwise=f"it returns {_list(list(ctx.columns))}")
             ctx.report("T38", unknown.span, f"no column of the union is called `{unknown.name}`", near)
