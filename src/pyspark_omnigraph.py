@@ -16,11 +16,11 @@ def _show_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """Show errors as the user of Spark is to see them."""
 
     @wraps(method)
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: Any, **options: Any) -> Any:
         from omnigraph.pipeline.datasource.options import spark_errors
 
         with spark_errors():
-            return method(*arguments)
+            return method(*arguments, **options)
 
     return run
 
