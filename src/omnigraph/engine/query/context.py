@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from omnigraph import settings
 from omnigraph.engine.arguments import Value, missing_parameter_error
-from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology
+from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology, convert_ids
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.vectors import Rows
+from omnigraph.engine.query.vectors import Ids, Rows
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
@@ -217,6 +217,12 @@ class QueryRun:
         return self.caches.get(
             (*names, refs), names, lambda previous: UnionTopology(legs, topologies, edges, *spaces, self.caches.grow)
         )
+
+    def convert_ids(self, ids: Ids, source_type: str, target_type: str) -> Ids:
+        """Return the dense ids of one type or union as those of another one; -1 where the type is not in it."""
+        if source_type == target_type:
+            return ids
+        return convert_ids(ids, self.nodes(source_type), source_type, self.nodes(target_type), target_type)
 
     def bound(self, bound: int | ParameterRef, word: str, *, least: int = 0) -> int:
         """Return the value of a row or hop bound, or of a number of paths."""

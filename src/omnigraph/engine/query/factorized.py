@@ -144,19 +144,21 @@ def build_forest(pipeline: Pipeline) -> Forest | None:
             vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
             trees[step.variable] = len(roots)
             roots.append(step.variable)
-        elif isinstance(step, Expand) and step.is_single and step.hops_variable is None and not step.legs:
-            if any(condition.variables != {step.target} for condition in step.conditions):
+        elif isinstance(step, Expand):
+            walk, target = step.walk, step.walk.target
+            is_plain_hop = walk.is_single and walk.hops_variable is None and not walk.legs
+            if not is_plain_hop or any(condition.variables != {target} for condition in step.conditions):
                 return None
-            vertices[step.target] = Vertex(step.target, step.target_type, step.conditions)
-            branch = TreeEdge(step.edge, step.direction, step.edge_variable is not None, vertices[step.target])
-            vertices[step.source].branches.append(branch)
-            trees[step.target] = trees[step.source]
+            vertices[target] = Vertex(target, walk.target_type, step.conditions)
+            branch = TreeEdge(walk.edge, walk.direction, walk.edge_variable is not None, vertices[target])
+            vertices[walk.source].branches.append(branch)
+            trees[target] = trees[walk.source]
         elif isinstance(step, AntiJoin) and len(step.correlated) == 1 and step.correlated[0] in vertices:
             vertices[step.correlated[0]].negations.append(step)
         else:
             return None
-    walks = sum(len(vertex.branches) for vertex in vertices.values())
-    return Forest(vertices, tuple(roots), trees) if walks <= QUERY_WEIGHED_WALKS_MAX else None
+    walk_count = sum(len(vertex.branches) for vertex in vertices.values())
+    return Forest(vertices, tuple(roots), trees) if walk_count <= QUERY_WEIGHED_WALKS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from omnigraph import clock
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expand import is_indexed_cheaper_for_all, near_type
+from omnigraph.engine.query.expand import hop_bounds, is_indexed_cheaper_for_all, walk_legs
 from omnigraph.engine.query.expressions import parameters_of, source_key, variables_of, walk
 from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
@@ -473,8 +473,8 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
             selectivity *= _KEPT_BY_CONDITION
         return rows * (min(count, 1) if step.find_key is not None else count * selectivity)
     if isinstance(step, operators.Expand):
-        nodes = run.row_count(TypeKey.of("node", step.target_type))
-        degree = _estimate_degree(run, step)
+        nodes = run.row_count(TypeKey.of("node", step.walk.target_type))
+        degree = _estimate_degree(run, step.walk)
         if step.is_existence:
             return rows * min(degree, 1.0)
         minimum, maximum = _expected_hops(run, step)
@@ -483,7 +483,7 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
     if isinstance(step, operators.ExpandInto):
         return rows * _KEPT_BY_CLOSING
     if isinstance(step, operators.ExpandIntersect):
-        return _estimate_rows(run, step.walk, rows) * _KEPT_BY_CLOSING
+        return _estimate_rows(run, step.expand, rows) * _KEPT_BY_CLOSING
     return rows * selectivity
 
 
@@ -491,32 +491,28 @@ def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
     """Return the hop bounds of a step; a plan can be explained before its parameters have values."""
     if not isinstance(step, operators.Expand):
         return 1, 1
-    bounds = (step.minimum, step.maximum)
+    bounds = (step.walk.minimum, step.walk.maximum)
     if any(isinstance(bound, ParameterRef) and bound.name not in run.params for bound in bounds):
         return 1, 1
-    return step.bounds(run)[:2]
+    return hop_bounds(run, step.walk)[:2]
 
 
-def _estimate_degree(run: QueryRun, step: operators.Expand) -> float:
+def _estimate_degree(run: QueryRun, walk: ir.Expand) -> float:
     """Return the mean number of edges that a walk finds at a node."""
-    if not step.legs:
-        edges = run.row_count(TypeKey.of("edge", step.edge)) * (2 if step.direction is Direction.BOTH else 1)
-        near = TypeKey.of("node", near_type(run, step.edge, step.direction))
-        return edges / max(run.row_count(near), 1)
-    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in step.legs}
+    legs = walk_legs(run.view.catalog, walk)
+    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in legs}
     edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
-    return edges / max(run.row_count(TypeKey.of("node", step.source_type)), 1)
+    return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
 
 
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
     """Return the traversal mode that the estimates imply."""
     if isinstance(step, operators.ExpandIntersect):
-        return _expected_traversal(run, step.walk, rows)
+        return _expected_traversal(run, step.expand, rows)
     if not isinstance(step, operators.Expand | operators.ExpandInto):
         return {}
     _, hops = _expected_hops(run, step)
-    walks = [(leg.edge, leg.direction) for leg in step.legs] or [(step.edge, step.direction)]
-    is_indexed, reason = is_indexed_cheaper_for_all(run, walks, hops, round(rows))
+    is_indexed, reason = is_indexed_cheaper_for_all(run, step.walk, hops, round(rows))
     return {"traversal": "indexed" if is_indexed else "csr", "because": reason}
 
 

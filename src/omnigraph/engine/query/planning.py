@@ -257,16 +257,8 @@ class Planner:
         match operator:
             case ir.Expand():
                 if (end := closing_variable(operator, conditions)) is not None:
-                    return ExpandInto(
-                        operator.source, end, operator.edge, operator.direction, operator.edge_variable,
-                        operator.hops_variable, (operator.source_type, operator.target_type), operator.legs,
-                    )  # fmt: skip
-                return Expand(
-                    operator.source, operator.target, operator.target_type, operator.edge, operator.direction,
-                    operator.minimum, operator.maximum, compiled, operator.edge_variable, operator.hops_variable,
-                    operator.is_backwards, operator.source_type, operator.legs,
-                    operator.path,
-                )  # fmt: skip
+                    return ExpandInto(operator, end)
+                return Expand(operator, compiled)
             case ir.PathNodes(path=path, variable=variable):
                 return PathNodes(path, variable, operator.node_type, compiled)
             case ir.Filter():
@@ -469,5 +461,6 @@ def _bound_before(placed: Sequence[PlacedOperator], outer: Iterable[str]) -> dic
 def _is_existence(step: Scan | Expand, live: Bound) -> bool:
     if isinstance(step, Scan):
         return step.variable not in live and step.join is None
-    new_variables = {step.target, step.edge_variable, step.hops_variable}
-    return step.is_single and not step.conditions and not new_variables & live
+    walk = step.walk
+    new_variables = {walk.target, walk.edge_variable, walk.hops_variable}
+    return walk.is_single and not step.conditions and not new_variables & live

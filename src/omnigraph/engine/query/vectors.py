@@ -271,8 +271,7 @@ def distinct_rows(rows: Rows) -> Rows:
         size = int(ids.max()) + 2
         if size <= 64 * rows.count:
             # A flag per entity is faster than sorting as long as the flags are not many more than the rows.
-            flags = np.zeros(size, np.bool_)
-            flags[ids] = True
+            flags = flag_positions(ids, size)
             unique_ids = np.flatnonzero(flags).astype(ids.dtype)
             if flags[-1]:
                 unique_ids[-1] = -1
@@ -315,6 +314,28 @@ def pack_rows(rows: Rows) -> Ids:
 
 
 # -- arrays ----------------------------------------------------------------------------------------------------
+
+
+def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
+    """Return so many flags, set at some positions."""
+    flags = np.zeros(size, np.bool_)
+    flags[positions] = True
+    return flags
+
+
+def distinct_below(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return the distinct numbers, all of which are below `size`, in order."""
+    # Flags for so many possible numbers are faster than sorting.
+    if size <= 32 * len(numbers) + 1_024:
+        return np.flatnonzero(flag_positions(numbers, size))
+    return sort_distinct(numbers)
+
+
+def group_offsets(groups: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
+    """Return where each of so many groups begins among rows in the order of their groups, and where the last ends."""
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(groups, minlength=count), out=offsets[1:])
+    return offsets
 
 
 def run_starts(values: npt.NDArray[Any]) -> Mask:
