@@ -26,7 +26,7 @@ from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
 from omnigraph.engine.query.planning import Planner
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
-from omnigraph.engine.query.ranking import Ranked, Ranking
+from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
@@ -58,11 +58,10 @@ class ReadPlan:
         needed = self._needed()
         self.pipeline = planner.pipeline(query.pipeline, outer, needed, as_set=self._is_set())
         self.factorized = FactorizedAggregate.of(query, self.pipeline) if self.source is None else None
-        self._root = self._ranked_scan()
+        is_at_root = self._narrow_ranked_scan()
         # With nothing but the ranked nodes, one row each, the best of them are the result.
         is_plain = not query.is_grouped and not query.is_distinct
-        is_first = self.source is None and self._root is not None
-        self._is_alone = is_first and len(self.pipeline.steps) == 1 and is_plain
+        self._is_alone = is_at_root and self.source is None and len(self.pipeline.steps) == 1 and is_plain
 
     def run(self, run: QueryRun) -> pa.Table:
         """Run the plan and return its columns."""
@@ -85,8 +84,6 @@ class ReadPlan:
         return self.projection.run_grouped(run, columns, count, bounds)
 
     def _run_rows(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
-        if self._root is not None:
-            run.scratch[_RANKED_LISTS] = None
         rows = UNIT_ROW if self.source is None else self.source.rows(run)
         rows = self.pipeline.run(run, rows).only(self.pipeline.outputs)
         if self.ranking is None:
@@ -130,13 +127,13 @@ class ReadPlan:
 
     # -- ranking -----------------------------------------------------------------------------------------------
 
-    def _ranked_scan(self) -> Scan | None:
-        """Let the scan of the ranked variable take the best of what its own conditions leave."""
-        for step in self.pipeline.steps if self.ranking is not None else ():
-            if isinstance(step, Scan) and step.variable == self.ranking.variable:  # type: ignore[union-attr]
+    def _narrow_ranked_scan(self) -> bool:
+        """Let the scan of the ranked variable, if it has one, take the best of what its own conditions leave."""
+        for step in self.pipeline.steps:
+            if self.ranking is not None and isinstance(step, Scan) and step.variable == self.ranking.variable:
                 step.narrow = self._narrow
-                return step
-        return None
+                return True
+        return False
 
     def _narrow(self, run: QueryRun, ids: Ids) -> Ids:
         assert self.ranking is not None
@@ -145,18 +142,15 @@ class ReadPlan:
             return ranked.ids
         arms = self.ranking.arms(run, ids, self.cut(run).end)
         run.scratch[_RANKED_LISTS] = arms
-        return np.unique(np.concatenate([arm.ids for arm in arms]))
+        return union_of_ids(arms)
 
     def _rank(self, run: QueryRun, ranking: Ranking, rows: Rows, bounds: SkipLimit) -> tuple[Rows, Ranked]:
         ids = rows.columns[ranking.variable]
         present = np.unique(ids[ids >= 0])
         count = run.nodes(ranking.node_type).count
-        arms = run.scratch.get(_RANKED_LISTS)
-        if self._root is None:
-            arms = ranking.arms(run, present, bounds.end)
-        ranked = ranking.fuse(run, [arm.among(present, count) for arm in arms or ()] if arms else [])
-        if not isinstance(ranking.rank, ir.Bm25) and bounds.end is not None:
-            ranked = Ranked(ranked.ids[: bounds.end], ranked.scores[: bounds.end])
+        # There are no lists yet if the ranked variable is reached by a walk, or an earlier step left no rows.
+        arms = run.scratch.get(_RANKED_LISTS) or ranking.arms(run, present, bounds.end)
+        ranked = ranking.rank_present(run, arms, present, bounds.end)
         positions = np.full(count + 1, count, np.int64)
         positions[ranked.ids] = np.arange(len(ranked.ids))
         rows = rows.where(positions[ids] < count)
