@@ -276,16 +276,7 @@ class UnionEntities(Entities):
         self.names = tuple(names)
         self.members = tuple(members)
         self.offsets = np.concatenate([[0], np.cumsum([member.count for member in members])]).astype(np.int64)
-        self.count = int(self.offsets[-1])
-        self.dtype = np.int32 if self.count < 2**31 else np.int64
-        self._grow = grow
-        self._columns: dict[str, Column] = {}
-        self._nulls: dict[str, Mask] = {}
-        self._live = None
-        self._all: Ids | None = None
-        self._ranks: Ids | None = None
-        self._positions = None
-        self._lock = threading.RLock()
+        self._start_empty(int(self.offsets[-1]), grow)
 
     def column(self, name: str) -> Column:
         """Return a whole column, type after type."""

@@ -17,7 +17,7 @@ from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology, convert_ids
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.vectors import Ids, Rows
+from omnigraph.engine.query.vectors import Ids
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
@@ -29,7 +29,7 @@ from omnigraph.store.read.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.query.operators import PlanStep
+    from omnigraph.engine.query.physical_plan import Profile
 
 
 class Sized(Protocol):
@@ -142,13 +142,6 @@ class Caches:
             self._resolved.clear()
 
 
-class Observer(Protocol):
-    """Runs plan steps and records their figures; only profiled queries have one."""
-
-    def observe(self, run: QueryRun, step: PlanStep, rows: Rows) -> Rows: ...
-    def note(self, key: str, value: object) -> None: ...
-
-
 @dataclass
 class QueryRun:
     """One query being run."""
@@ -159,7 +152,7 @@ class QueryRun:
     spending: BudgetUsage
     caches: Caches
     embedder: Embedder | None
-    observer: Observer | None = None
+    observer: Profile | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.rules.delta import one_array
 from omnigraph.store.objects.backend import Meter
 
 _RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
@@ -107,10 +108,7 @@ class ReadPlan:
 
     def _needed(self) -> set[str]:
         query = self.query
-        needed = {name for column in query.columns for name in variables_of(column.expression)}
-        needed |= {name for key in query.order for name in variables_of(key.expression)}
-        needed |= variables_of(query.rank)
-        needed |= {name for key in query.distinct_on for name in variables_of(key)}
+        needed = {name for expression in _result_expressions(query) for name in variables_of(expression)}
         has_rows = not query.is_grouped and not query.is_distinct
         if has_rows and (query.is_ordered or query.rank is not None or query.distinct_on):
             # Rows that the keys leave equal are put in order by all that is bound.
@@ -203,24 +201,17 @@ class Source:
         run.spending.reserve(count, 8 * len(self.columns), "the rows of a union" if len(tables) > 1 else "a `with`")
         bindings: dict[str, Ids] = {}
         for index, column in enumerate(self.columns):
-            arrays = [_one_array(table.column(index)) for table in tables]
+            arrays = [one_array(table.column(index)) for table in tables]
             if isinstance(column.expression, ir.VariableRef):
                 bindings[column.name] = arrays[0].to_numpy(zero_copy_only=False)
-                _pass_path(run, scratch, column.name, column.expression)
+                passed_key = path_key(column.expression.variable)
+                if column.expression.kind not in KINDS and passed_key in scratch:
+                    run.scratch[path_key(column.name)] = scratch[passed_key]
             else:
                 joined = pa.concat_arrays([array.cast(arrow_type(column.type)) for array in arrays])
                 run.scratch[source_key(column.name)] = vector_from_arrow(joined)
                 bindings[column.name] = np.arange(count)
         return Rows(count, bindings)
-
-
-def _pass_path(run: QueryRun, scratch: Mapping[str, Any], name: str, passed: ir.VariableRef) -> None:
-    if passed.kind not in KINDS and path_key(passed.variable) in scratch:
-        run.scratch[path_key(name)] = scratch[path_key(passed.variable)]
-
-
-def _one_array(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) -> Source | None:
@@ -269,13 +260,14 @@ def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey |
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
     """Return the parameters that a read uses, in name order."""
-    expressions = (expression for read in ir.reads_of(query) for expression in _expressions(read))
-    used = {name for expression in expressions for name in parameters_of(expression)}
+    used: set[str] = set()
+    for read in ir.reads_of(query):
+        for expression in (*_pattern_conditions(read.pipeline), *_result_expressions(read)):
+            used |= parameters_of(expression)
     return tuple(sorted(used))
 
 
-def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
-    yield from _pattern_conditions(query.pipeline)
+def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     yield from (column.expression for column in query.columns)
     yield from (key.expression for key in query.order)
     if query.rank is not None:
@@ -426,7 +418,7 @@ def _report_plan(
     operators, rows = _report_steps(run, plan.pipeline, rows, profile)
     if plan.uses_weights(run):
         title = "count by weights on nodes, without making these rows"
-        operators = (OperatorReport(title, max(round(rows), 0), {}, operators),)
+        operators = (OperatorReport(title, round(rows), {}, operators),)
     end = _report_projection(run, plan, rows, word)
     return (*before, *operators, end), float(end.estimated_rows)
 
@@ -438,7 +430,7 @@ def _report_source(run: QueryRun, plan: ReadPlan, profile: Profile | None) -> tu
         [stage] = plan.source.plans
         return _report_plan(run.fork(), stage, profile, "with")
     blocks = [_report_plan(run.fork(), block, profile, "return") for block in plan.source.plans]
-    reports = tuple(OperatorReport("block of the union", max(round(rows), 0), {}, inner) for inner, rows in blocks)
+    reports = tuple(OperatorReport("block of the union", round(rows), {}, inner) for inner, rows in blocks)
     return reports, sum(rows for _, rows in blocks)
 
 
@@ -455,7 +447,7 @@ def _report_steps(
             rows = max(outer, solutions) if isinstance(step, operators.OptionalJoin) else outer * 0.5
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected_traversal(run, step, outer)
         details = {**actual, **_describe_text_searches(run, step)}
-        reports.append(OperatorReport(step.title, max(round(rows), 0), details, inner))
+        reports.append(OperatorReport(step.title, round(rows), details, inner))
     return tuple(reports), rows
 
 
@@ -533,7 +525,7 @@ def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) ->
         parts.append(f"limit {query.limit}")
         rows = min(rows, query.limit)
     details = plan.ranking.describe(run, plan.cut(run).end) if plan.ranking is not None else {}
-    return OperatorReport(" ".join(parts), max(round(rows), 0), details)
+    return OperatorReport(" ".join(parts), round(rows), details)
 
 
 def _format_value(value: Any) -> str:

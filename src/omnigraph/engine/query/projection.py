@@ -87,8 +87,7 @@ class Projection:
         self._having = None if query.having is None else compile_predicate(query.having)
         self._distinct_on = [compile_value(key) for key in query.distinct_on]
         self._scores = [
-            Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
-            for column in query.columns
+            Ranking(column.expression) if isinstance(column.expression, ir.Rank) else None for column in query.columns
         ]
         self._keys = [self._order_key(key.expression) for key in query.order]
 
@@ -222,13 +221,7 @@ class Projection:
         """Return the groups for which `having` is true."""
         assert self._having is not None
         assert self.query.having is not None
-        read = {part.name for part in walk(self.query.having) if isinstance(part, ir.ColumnRef)}
-        values: dict[str, Vector] = {
-            column.name: vector_from_arrow(values(None))
-            for column, values in zip(self.query.columns, columns, strict=True)
-            if column.name in read
-        }
-        kept = np.flatnonzero(self._having(run, Rows(count, {}, values)))
+        kept = np.flatnonzero(self._having(run, self._column_rows(self.query.having, columns, count)))
         return [_restrict_column(column, kept) for column in columns], len(kept)
 
     def group_keys(self, run: QueryRun, rows: Rows) -> list[tuple[Codes, int]]:
@@ -256,19 +249,15 @@ class Projection:
     # -- order -------------------------------------------------------------------------------------------------
 
     def _order_key(self, expression: ir.Expr) -> Evaluate:
-        if isinstance(expression, ir.ColumnRef):
-            index = find_column(self.query, expression)
-            if index is None:
-                raise DataError(
-                    f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
-                    " name, or order by a property",
-                    rule="E2",
-                    column=expression.name,
-                )
-            expression = self.query.columns[index].expression
-        columns = {ir.ColumnRef(column.name, column.type): column.expression for column in reversed(self.query.columns)}
-        expression = ir.substitute(expression, columns)  # type: ignore[arg-type]
-        if ir.has_aggregate(expression) or isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+        if isinstance(expression, ir.ColumnRef) and expression.type is None:
+            raise DataError(
+                f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
+                " name, or order by a property",
+                rule="E2",
+                column=expression.name,
+            )
+        expression = resolve_aliases(self.query, expression)
+        if ir.has_aggregate(expression) or isinstance(expression, ir.Rank):
             return lambda run, rows: Constant(None, ir.SCORE)
         evaluate = compile_value(expression)
         if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
@@ -280,10 +269,7 @@ class Projection:
         keys: list[SortKey] = []
         for name, table in sorted(self._tables.items(), key=lambda item: (item[1] is None, item[0])):
             ids = rows.columns[name][row_indices]
-            if table is None:
-                keys.append(ids)
-                continue
-            keys.append(_rank_entities(run, table, ids))
+            keys.append(ids if table is None else _rank_entities(run, table, ids))
         for name in self._source_names:
             keys.extend(sort_keys(source_values(run, name, rows.columns[name][row_indices]), False))
         return keys
@@ -316,13 +302,15 @@ class Projection:
 
     def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
         """Return an order key that reads columns alone."""
-        reference = over_columns(self.query, expression)
+        references = {column.expression: ir.ColumnRef(column.name, column.type) for column in self.query.columns[::-1]}
+        reference = ir.substitute(expression, references)
+        return compile_value(reference)(run, self._column_rows(reference, columns, count))
+
+    def _column_rows(self, expression: ir.Expr, columns: list[Deferred], count: int) -> Rows:
+        """Return the rows of a result with the columns that an expression over columns reads."""
         names = [column.name for column in self.query.columns]
-        if isinstance(reference, ir.ColumnRef):
-            return vector_from_arrow(columns[names.index(reference.name)](None))
-        read = {part.name for part in walk(reference) if isinstance(part, ir.ColumnRef)}
-        values: dict[str, Vector] = {name: vector_from_arrow(columns[names.index(name)](None)) for name in read}
-        return compile_value(reference)(run, Rows(count, {}, values))
+        read = {part.name for part in walk(expression) if isinstance(part, ir.ColumnRef)}
+        return Rows(count, {}, {name: vector_from_arrow(columns[names.index(name)](None)) for name in read})
 
 
 def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
@@ -372,17 +360,10 @@ def _rank_entities(run: QueryRun, table: TypeKey, ids: Ids) -> SortKey:
     return string_ranks(ids_as_strings.array)
 
 
-def over_columns(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
-    """Return an order key of groups or distinct rows with its parts as columns."""
-    columns = {column.expression: ir.ColumnRef(column.name, column.type) for column in reversed(query.columns)}
-    return ir.substitute(expression, columns)
-
-
-def find_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
-    """Return the place of the column that an alias means."""
-    if reference.type is None:
-        return None
-    return next(index for index, column in enumerate(query.columns) if column.name == reference.name)
+def resolve_aliases(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
+    """Return an order key with the expressions of columns in place of their names."""
+    columns = {ir.ColumnRef(column.name, column.type): column.expression for column in query.columns[::-1]}
+    return ir.substitute(expression, columns)  # type: ignore[arg-type]
 
 
 def returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
@@ -402,7 +383,7 @@ def returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
 
 
 def _compile_column(expression: ir.Expr) -> Evaluate | None:
-    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+    if isinstance(expression, ir.Rank):
         return None
     if isinstance(expression, ir.Aggregate):
         argument = expression.argument
@@ -460,7 +441,7 @@ def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups 
 def _compile_arrow_column(column: ir.Column) -> Project | None:
     """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
     expression, result_type = column.expression, arrow_type(column.type)
-    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf) or ir.has_aggregate(expression):
+    if isinstance(expression, ir.Rank) or ir.has_aggregate(expression):
         return None
     if isinstance(expression, ir.PropertyRef | ir.NodeRef):
         key, property_ = stored_column(expression)

@@ -1,8 +1,7 @@
 """Run one graph measure in process or, by blocks of target nodes, on Spark; its result as Arrow or as a DataFrame.
 
-The algorithms are in `engine.algo`; `blocks` runs their iterations on Spark.
-
-The driver holds one number per node. Temporary files are covered by an intent and removed at the end.
+The algorithms are in `engine.algo`; `SparkGraph` runs their iterations on Spark. The driver holds one number per node.
+Temporary files are covered by an intent and removed at the end.
 """
 
 from __future__ import annotations
@@ -207,6 +206,12 @@ class NumberedScan:
     runs: Sequence[Sequence[int]]
     firsts: Sequence[int]
 
+    def frame(self, spark: Any, read: Any, schema: str) -> Any:
+        """Return what a function from the numbers of tasks reads, as a lazy DataFrame."""
+        if not self.runs:
+            return spark.createDataFrame([], schema)
+        return spark.range(0, len(self.runs), 1, len(self.runs)).mapInArrow(read, schema)
+
 
 def plan_numbered_scan(view: View, table_key: TypeKey) -> NumberedScan:
     """Plan the scan of a type, with the number of the first row of each task."""
@@ -234,24 +239,21 @@ def values_frame(values: NodeValues, spark: Any = None) -> Any:
     frames = [spark.createDataFrame([], schema)]
     for node_type in values.nodes.types:
         planned = plan_numbered_scan(values.view, TypeKey.of("node", node_type))
-        if planned.runs:
-            type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
-            tasks = spark.range(0, len(planned.runs), 1, len(planned.runs))
-            frames.append(tasks.mapInArrow(partial(_value_rows, planned, node_type, type_columns), schema))
+        type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
+        frames.append(planned.frame(spark, partial(_value_rows, planned, node_type, type_columns), schema))
     return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 def _value_rows(
     planned: NumberedScan, node_type: str, values: dict[str, Any], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for run in batch.column(0).to_numpy().tolist():
-            for [ids], first in read_numbered(planned, ["id"], run):
-                columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-                for name, column in values.items():
-                    kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
-                    columns[name] = pa.array(column[first : first + len(ids)], kind)
-                yield pa.RecordBatch.from_pydict(columns)
+    for run in _run_numbers(batches):
+        for [ids], first in read_numbered(planned, ["id"], run):
+            columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+            for name, column in values.items():
+                kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
+                columns[name] = pa.array(column[first : first + len(ids)], kind)
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +351,7 @@ class SparkGraph:
         for edge in self.nodes.edges:
             planned = plan_numbered_scan(self.view, edge.table_key)
             if planned.runs:
-                ends = self._scan(planned, partial(_read_ends, planned), "src string, dst string")
+                ends = planned.frame(self.spark, partial(_read_ends, planned), "src string, dst string")
                 ends = ends.join(numbers[edge.source].toDF("src", "source"), "src")
                 ends = ends.join(numbers[edge.target].toDF("dst", "target"), "dst")
                 frames.append(ends.select("source", "target"))
@@ -358,12 +360,7 @@ class SparkGraph:
     def _numbers(self, node_type: str) -> Any:
         planned = plan_numbered_scan(self.view, TypeKey.of("node", node_type))
         read = partial(_read_numbers, planned, self.nodes.first(node_type))
-        return self._scan(planned, read, "id string, number long")
-
-    def _scan(self, planned: NumberedScan, read: Any, schema: str) -> Any:
-        if not planned.runs:
-            return self.spark.createDataFrame([], schema)
-        return self.spark.range(0, len(planned.runs), 1, len(planned.runs)).mapInArrow(read, schema)
+        return planned.frame(self.spark, read, "id string, number long")
 
 
 @dataclass(frozen=True, slots=True)
