@@ -1,4 +1,4 @@
-"""Physical operators: scan, expand, cycle checks, filter, anti join and optional join.
+"""Physical operators: scan, hash join, expand, cycle checks, filter, anti join and optional join.
 
 Operators are built once per plan and stateless; `keep` names the variables that later steps need.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import pyarrow as pa
 
+from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
     Expansion,
     HopBounds,
+    NeighbourRanges,
     Walker,
     choose_walker,
     expand_hops,
@@ -27,21 +30,89 @@ from omnigraph.engine.query.expand import (
     is_indexed_cheaper,
     visited_types,
 )
-from omnigraph.engine.query.expressions import Predicate
-from omnigraph.engine.query.hash_join import Join, hash_join
+from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
+from omnigraph.engine.query.ordering import Codes, encode_values
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
 from omnigraph.engine.query.vectors import (
     Ids,
     Mask,
+    Numbers,
     Rows,
+    Strings,
+    Vector,
     concatenate_rows,
     distinct_rows,
     flag_positions,
+    group_offsets,
     range_indices,
 )
+from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_hops, format_search
 from omnigraph.lang.query.ir import REVERSED, Direction
+
+
+@dataclass(frozen=True)
+class Join:
+    """A property of the scanned nodes that must equal a property of the rows so far."""
+
+    scanned: Evaluate
+    bound: Evaluate
+    text: str
+
+
+def compile_join(variable: str, bound: set[str], condition: ir.Expr, text: str) -> Join | None:
+    """Return a condition as a join of a scan, or None when it is not one."""
+    if not isinstance(condition, ir.Compare) or condition.op is not ir.CompareOp.EQ:
+        return None
+    sides = (condition.left, condition.right)
+    for scanned, bound_side in (sides, sides[::-1]):
+        is_pair = isinstance(scanned, ir.PropertyRef) and isinstance(bound_side, ir.PropertyRef | ir.ValueRef)
+        if (
+            is_pair
+            and variables_of(scanned) == {variable}
+            and variables_of(bound_side) <= bound
+            and _is_joinable(scanned, bound_side)
+        ):
+            return Join(compile_value(scanned), compile_value(bound_side), text)
+    return None
+
+
+def _is_joinable(scanned: ir.Expr, bound_side: ir.Expr) -> bool:
+    assert scanned.type is not None
+    assert bound_side.type is not None
+    first, second = scanned.type, bound_side.type
+    if first.is_list or second.is_list:
+        return False
+    # The largest unsigned integers do not fit beside signed ones, so they are compared pair by pair.
+    narrow = INTEGERS - {Scalar.U64}
+    kinds = {Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BOOL}
+    return (first.scalar in narrow and second.scalar in narrow) or (first.scalar is second.scalar in kinds)
+
+
+def hash_join(left: Vector, right: Vector) -> NeighbourRanges:
+    """Return, for each left value, where the equal right values are; a null equals nothing."""
+    codes, size, left_count = _join_codes(left, right)
+    lefts, rights = codes[:left_count], codes[left_count:]
+    # The code of null is 0, and nothing is there.
+    non_null = np.flatnonzero(rights)
+    order = non_null[np.argsort(rights[non_null], kind="stable")]
+    starts = group_offsets(rights[non_null], size)
+    matches = Adjacency(starts, order, None, len(rights))
+    return NeighbourRanges(matches, starts[:-1][lefts], matches.degrees[lefts])
+
+
+def _join_codes(left: Vector, right: Vector) -> tuple[Codes, int, int]:
+    """Return the codes of the left values and then the right ones, how many codes there may be, and left values."""
+    if isinstance(left, Strings) and isinstance(right, Strings):
+        strings: Any = pa.chunked_array([left.array, right.array]).combine_chunks()
+        return *encode_values(Strings(strings), len(strings)), len(left.array)
+    assert isinstance(left, Numbers)
+    assert isinstance(right, Numbers)
+    data = np.concatenate([left.data.astype(np.int64), right.data.astype(np.int64)])
+    valid = np.concatenate([left.valid_mask, right.valid_mask])
+    return *encode_values(Numbers(data, valid), len(data)), len(left.data)
+
 
 # Fewer than one row in this many are worth copying before the next condition is checked.
 _SELECTIVE: Final = 8

@@ -24,7 +24,7 @@ from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
-from omnigraph.engine.query.planning import Planner
+from omnigraph.engine.query.planning import Planner, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
@@ -46,7 +46,7 @@ class ReadPlan:
         self.query = query
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
         self.source = _plan_source(query, catalog, keys)
-        self.tables = bound_variable_types(query.pipeline)
+        self.tables = _named_variables(query.pipeline)
         self.values: tuple[str, ...] = ()
         if self.source is not None:
             self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
@@ -230,32 +230,11 @@ def _has_rows_of_ids(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     return is_plain and query.skip is None and query.limit is None and returns_identity(query, keys)
 
 
-def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
-    """Return the variables that a pattern binds by name, with their types; hops and paths have none."""
-    types: dict[str, TypeKey | None] = {}
-    for operator in pipeline:
-        match operator:
-            case (
-                ir.NodeScan(variable=variable, node_type=node_type)
-                | ir.PathNodes(variable=variable, node_type=node_type)
-            ):
-                types[variable] = TypeKey.of("node", node_type)
-            case ir.Expand():
-                types[operator.target] = TypeKey.of("node", operator.target_type)
-                if operator.edge_variable is not None:
-                    types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
-                if operator.hops_variable is not None:
-                    types[operator.hops_variable] = None
-                if operator.path is not None:
-                    types[operator.path.variable] = None
-            case ir.OptionalJoin(bindings=bindings):
-                for item in bindings:
-                    is_entity = item.type_name is not None and item.kind in KINDS
-                    types[item.variable] = TypeKey.of(item.kind, str(item.type_name)) if is_entity else None
-            case _:
-                pass
+def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
+    """Return the variables that a pattern binds by name, with their types."""
+    types = {name: type_ for operator in pipeline for name, type_ in variable_types(operator).items()}
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
-    return {name: table for name, table in types.items() if not name.startswith("~")}
+    return {name: type_ for name, type_ in types.items() if not name.startswith("~")}
 
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:

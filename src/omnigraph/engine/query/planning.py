@@ -15,7 +15,6 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_constant, compile_predicate, variables_of, walk
-from omnigraph.engine.query.hash_join import compile_join
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -29,9 +28,10 @@ from omnigraph.engine.query.operators import (
     Pipeline,
     PlanStep,
     Scan,
+    compile_join,
 )
 from omnigraph.engine.query.vectors import Ids
-from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Catalog, NodeType
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, KINDS, Catalog, NodeType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_plan
 from omnigraph.lang.schema.arrow_schema import key_id
@@ -396,17 +396,31 @@ def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> st
     return None
 
 
-def _defined_variables(operator: ir.Operator) -> set[str]:
+def variable_types(operator: ir.Operator) -> dict[str, TypeKey | None]:
+    """Return the variables that an operator binds, with their types; hops and paths have none."""
     match operator:
-        case ir.NodeScan(variable=variable) | ir.PathNodes(variable=variable):
-            return {variable}
-        case ir.Expand(target=target, edge_variable=edge, hops_variable=hops, path=path):
-            names = (target, edge, hops, None if path is None else path.variable)
-            return {name for name in names if name is not None}
+        case ir.NodeScan(variable=variable, node_type=node_type) | ir.PathNodes(variable=variable, node_type=node_type):
+            return {variable: TypeKey.of("node", node_type)}
+        case ir.Expand():
+            types: dict[str, TypeKey | None] = {operator.target: TypeKey.of("node", operator.target_type)}
+            if operator.edge_variable is not None:
+                types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
+            if operator.hops_variable is not None:
+                types[operator.hops_variable] = None
+            if operator.path is not None:
+                types[operator.path.variable] = None
+            return types
         case ir.OptionalJoin(bindings=bindings):
-            return {item.variable for item in bindings}
+            return {
+                item.variable: TypeKey.of(item.kind, item.type_name) if item.type_name and item.kind in KINDS else None
+                for item in bindings
+            }
         case _:
-            return set()
+            return {}
+
+
+def _defined_variables(operator: ir.Operator) -> set[str]:
+    return set(variable_types(operator))
 
 
 def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:

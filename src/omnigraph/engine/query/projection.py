@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, encode_values
+from omnigraph.engine.query.aggregate import Groups, SingleGroup, aggregate_groups
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import (
     Evaluate,
@@ -23,8 +23,7 @@ from omnigraph.engine.query.expressions import (
     variables_of,
     walk,
 )
-from omnigraph.engine.query.group_functions import aggregate_groups
-from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
+from omnigraph.engine.query.ordering import Codes, RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.vectors import (
     Constant,
