@@ -88,9 +88,9 @@ class ReadPlan:
         rows = UNIT_ROW if self.source is None else self.source.rows(run)
         rows = self.pipeline.run(run, rows).only(self.pipeline.outputs)
         if self.ranking is None:
-            return self.projection.run(run, rows, bounds, None, None)
+            return self.projection.run(run, rows, bounds, None)
         rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, bounds)
-        return self.projection.run(run, rows, bounds, ranked, self.ranking)
+        return self.projection.run(run, rows, bounds, ranked)
 
     def uses_weights(self, run: QueryRun) -> bool:
         """True if a run uses factorized aggregation; decided once per run."""
@@ -325,8 +325,10 @@ class Explanation:
             read q
         """
         lines = [f"read {self.query_name}", *(line for item in self.operators for line in item.lines(1))]
-        lines += [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
-        return "\n".join(lines)
+        return "\n".join(lines + self._total_lines())
+
+    def _total_lines(self) -> list[str]:
+        return [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
 
     def __repr__(self) -> str:
         return self.render()
@@ -334,7 +336,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Return the plan as a tree of nested lists."""
         tree = "".join(item.html() for item in self.operators)
-        totals = "; ".join(f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items())
+        totals = "; ".join(self._total_lines())
         note = f"<p><small>{html.escape(totals)}</small></p>" if totals else ""
         return f"<p>read <b>{html.escape(self.query_name)}</b></p><ul>{tree}</ul>{note}"
 

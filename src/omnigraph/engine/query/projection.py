@@ -90,23 +90,21 @@ class Projection:
         ]
         self._keys = [self._order_key(key.expression) for key in query.order]
 
-    def run(
-        self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None, ranking: Ranking | None
-    ) -> pa.Table:
+    def run(self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None) -> pa.Table:
+        """Return the result; `ranked` is the ranking that the rows are in the order of, if the read has one."""
         if self.query.is_grouped:
             columns, count = self._group(run, rows)
             return self.run_grouped(run, columns, count, bounds)
         if self.query.is_distinct:
-            if self._is_identified and ranking is None:
+            if self._is_identified and ranked is None:
                 # Entities tell the rows apart, so their values need not be compared.
                 rows = distinct_rows(rows)
-                arrays = self._project(run, rows, ranked, ranking)
+                arrays = self._project(run, rows, ranked)
             else:
-                arrays = _distinct_rows(self._project(run, rows, ranked, ranking), rows.count)
-            return self._cut_table(
-                run, [computed_column(array) for array in arrays], len(arrays[0]), bounds, ranking is not None
-            )
-        if ranking is None and (self.query.is_ordered or self._distinct_on):
+                arrays = _distinct_rows(self._project(run, rows, ranked), rows.count)
+            columns = [computed_column(array) for array in arrays]
+            return self._cut_table(run, columns, len(arrays[0]), bounds, is_ordered=ranked is not None)
+        if ranked is None and (self.query.is_ordered or self._distinct_on):
             keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
             if self._distinct_on and keys and rows.count > 1:
@@ -117,7 +115,7 @@ class Projection:
         if self._distinct_on and rows.count > 1:
             rows = rows.take(np.sort(self._distinct_groups(run, rows).first))
         rows = _slice_rows(rows, bounds)
-        return self._table(self._project(run, rows, ranked, ranking))
+        return self._table(self._project(run, rows, ranked))
 
     def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
         keys = zip(self.query.distinct_on, self._distinct_on, strict=True)
@@ -132,14 +130,14 @@ class Projection:
 
     # -- columns -----------------------------------------------------------------------------------------------
 
-    def _project(self, run: QueryRun, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+    def _project(self, run: QueryRun, rows: Rows, ranked: Ranked | None) -> list[Any]:
         is_many = rows.count > _ESTIMATE_ROWS_MIN
         width = sum(self._width(run, column) if is_many else 1 for column in self.query.columns)
         run.spending.reserve(rows.count, width, "the result")
         columns = []
         for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
             if score is not None:
-                vector = self._score(run, rows, score, ranked, ranking)
+                vector = self._score(run, rows, score, ranked)
                 columns.append(vector_to_arrow(vector, arrow_type(column.type), rows.count))
             else:
                 assert project is not None
@@ -159,11 +157,9 @@ class Projection:
             return 8
         return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
 
-    def _score(
-        self, run: QueryRun, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None
-    ) -> Vector:
+    def _score(self, run: QueryRun, rows: Rows, score: Ranking, ranked: Ranked | None) -> Vector:
         ids = rows.columns[score.variable]
-        if ranked is not None and ranking is not None and score.rank == ranking.rank:
+        if ranked is not None and score.rank == self.query.rank:
             return scores_by_id(ranked, ids, run.nodes(score.node_type).count)
         return score.scores(run, ids)
 
@@ -214,7 +210,7 @@ class Projection:
         if self.query.is_distinct:
             arrays = _distinct_rows([column(None) for column in columns], count)
             columns, count = [computed_column(array) for array in arrays], len(arrays[0])
-        return self._cut_table(run, columns, count, bounds, False)
+        return self._cut_table(run, columns, count, bounds, is_ordered=False)
 
     def _filter_groups(self, run: QueryRun, columns: list[Deferred], count: int) -> tuple[list[Deferred], int]:
         """Return the groups for which `having` is true."""
@@ -274,7 +270,7 @@ class Projection:
         return keys
 
     def _cut_table(
-        self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit, is_ordered: bool
+        self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit, *, is_ordered: bool
     ) -> pa.Table:
         """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
         row_indices = np.arange(count, dtype=np.int64)

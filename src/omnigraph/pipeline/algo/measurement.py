@@ -275,7 +275,7 @@ def spark_graph(view: View, nodes: NodeNumbering, spark: Any) -> Iterator[SparkG
         intent.staging(*claims(ref, intent.operation_id))
         access = graph_access(store.root.uri, intent.operation_id)
         try:
-            yield SparkGraph(spark, view, nodes, access, folder)
+            yield SparkGraph(spark, view, nodes, ArrayFiles(access, folder))
         finally:
             store.objects.discard_prefix(folder)
 
@@ -287,8 +287,7 @@ class SparkGraph:
     spark: Any
     view: View
     nodes: NodeNumbering
-    access: GraphAccess
-    folder: str
+    files: ArrayFiles
     _blocks: dict[Direction, list[BlockTask]] = field(default_factory=dict)
 
     @property
@@ -298,26 +297,22 @@ class SparkGraph:
     def degrees(self) -> tuple[Numbers, Numbers]:
         tasks = self._tasks(Direction.IN)
         partial_counts = Executors(self.spark).run(
-            "counting edges", partial(_count_edges, self._files, self.size), tasks
+            "counting edges", partial(_count_edges, self.files, self.size), tasks
         )
         going, coming = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         for task, (going_path, coming_path) in zip(tasks, partial_counts, strict=True):
-            going += self._files.read(going_path)
-            coming[task.first : task.first + task.size] = self._files.read(coming_path)
+            going += self.files.read(going_path)
+            coming[task.first : task.first + task.size] = self.files.read(coming_path)
         return going, coming
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         tasks = self._tasks(direction)
-        path = self._files.write(state)
-        paths = Executors(self.spark).run("computing", partial(_sweep, self._files, kernel, path), tasks)
-        swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(file) for file in paths)])
+        path = self.files.write(state)
+        paths = Executors(self.spark).run("computing", partial(_sweep, self.files, kernel, path), tasks)
+        swept = np.concatenate([np.empty(0, state.dtype), *(self.files.read(file) for file in paths)])
         for file in (path, *paths):
-            self._files.remove(file)
+            self.files.remove(file)
         return swept
-
-    @property
-    def _files(self) -> ArrayFiles:
-        return ArrayFiles(self.access, self.folder)
 
     def _tasks(self, direction: Direction) -> list[BlockTask]:
         if direction not in self._blocks:
@@ -334,7 +329,7 @@ class SparkGraph:
             partial(_assign_blocks, direction, width), "block long, owner long, neighbour long"
         )
         by_block = frame.repartition(max(len(ranges), 1), functions.col("block"))
-        files = by_block.mapInArrow(partial(_write_pairs, self._files), "block long, path string")
+        files = by_block.mapInArrow(partial(_write_pairs, self.files), "block long, path string")
         rows = run_job(self.spark, "numbering edges", files.collect)
         paths: dict[int, list[str]] = {}
         for row in rows:
