@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from omnigraph.engine.query import aggregate as aggregation
 from omnigraph.engine.query import (
     expressions,
     functions,
-    group_functions,
     operators,
     physical_plan,
     projection,
@@ -180,7 +180,7 @@ def count_counts_nulls(patch: Patch) -> None:
     def changed(function: str, vector: Any, groups: Any) -> Any:
         return aggregate(function, None if function == "count" else vector, groups)
 
-    patch.setattr(group_functions, "aggregate", changed)
+    patch.setattr(aggregation, "aggregate", changed)
 
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:

@@ -23,7 +23,7 @@ from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
 from omnigraph.pipeline.query.paths import PathFrames
 from omnigraph.pipeline.query.projection import Projection
-from omnigraph.pipeline.query.scan import Names, Search, pushdown_filter
+from omnigraph.pipeline.query.scan import ConstantsRun, Names, Search, pushdown_filter
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate
 from tests.oracle.queries import Maker
@@ -229,6 +229,6 @@ def test_smallest_integer_is_not_pushed_down_to_storage() -> None:
     smallest, next_one = (
         ir.Compare(ir.CompareOp.LT, big, ir.Literal(value, ir.I64)) for value in (-(2**63), 1 - 2**63)
     )
-    constant = Expressions({}, 0, Names()).constant
+    constant = Expressions(ConstantsRun({}, 0), Names()).constant
     assert pushdown_filter([smallest], constant) is None
     assert pushdown_filter([next_one], constant) == f"`big` < {1 - 2**63}"

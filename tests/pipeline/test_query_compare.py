@@ -17,7 +17,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import to_spark_column
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import Names, carrier_type
+from omnigraph.pipeline.query.scan import ConstantsRun, Names, carrier_type
 from tests.support.examples import IS_LONG
 
 _OPS = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE)
@@ -52,7 +52,7 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
         names("a", "x"): to_spark_column(left, nullable(first), carrier_type(nullable(first))),
         names("b", "y"): to_spark_column(right, nullable(second), carrier_type(nullable(second))),
     }
-    expressions = Expressions({}, 0, names)
+    expressions = Expressions(ConstantsRun({}, 0), names)
     own = ir.PropertyRef("a", "node", "A", "x", nullable(first))
     other = ir.PropertyRef("b", "node", "B", "y", nullable(second))
     constants = _CONSTANTS if first is second else []
@@ -66,7 +66,7 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
         made.append(expressions.condition(ir.Compare(op, own, other)))
         wanted.append(compare(op, vector_from_arrow(left), vector_from_arrow(right), len(pairs)))
     for op, parameter, value in asked:
-        told = Expressions({"p": value}, 0, names)
+        told = Expressions(ConstantsRun({"p": value}, 0), names)
         made.append(told.condition(ir.Compare(op, own, parameter)))
         wanted.append(compare(op, vector_from_arrow(left), Constant(value, parameter.type), len(pairs)))
     frame = spark.createDataFrame(pa.table(columns)).select(*(one.alias(f"t{place}") for place, one in enumerate(made)))

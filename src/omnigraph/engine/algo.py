@@ -1,8 +1,7 @@
 """Graph analytics: degrees, components, PageRank and communities of one snapshot, as numpy arrays.
 
-May import `engine.session`, `engine.write` and everything below the engine; knows nothing of Spark.
-
-Pure numpy; the same rounds run in one process and on Spark executors.
+May import `engine.session`, `engine.write` and everything below the engine; knows nothing of Spark. The same rounds run
+in one process and on Spark executors.
 
 Numbers follow the scan order of the pinned versions, type by type in name order, and are valid for that view only.
 """
@@ -140,10 +139,7 @@ class LocalGraph:
         return np.bincount(self.source, minlength=self.size), np.bincount(self.target, minlength=self.size)
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
-        return kernel(self._block(direction), state)
-
-    def _block(self, direction: Direction) -> AdjacencyBlock:
-        return self._incoming if direction is Direction.IN else self._around
+        return kernel(self._incoming if direction is Direction.IN else self._around, state)
 
     @cached_property
     def _incoming(self) -> AdjacencyBlock:
@@ -295,9 +291,7 @@ def _resolve_edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[
     for name in names:
         edge = catalog.edge_by_word(name)
         if edge is None:
-            hint = (
-                did_you_mean(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
-            )
+            hint = did_you_mean(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8])}"
             raise UsageError(f"there is no edge type `{name}`; {hint}", type=name)
         resolved[edge.name] = edge
     if not resolved:

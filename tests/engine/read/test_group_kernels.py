@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.query import ordering
-from omnigraph.engine.query.aggregate import Groups
+from omnigraph.engine.query.aggregate import Groups, aggregate_groups
 from omnigraph.engine.query.functions import apply_function
-from omnigraph.engine.query.group_functions import aggregate_groups
 from omnigraph.engine.query.ordering import SortKey, stable_order
 from omnigraph.engine.query.vectors import Numbers, Strings
 from omnigraph.errors import ArithmeticOverflow

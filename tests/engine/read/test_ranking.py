@@ -89,6 +89,11 @@ def test_nearest_takes_the_best_of_what_its_own_conditions_leave(
     assert ranked(graph, match, NEAR, rest) == expected
 
 
+@pytest.mark.parametrize("order", [NEAR, 'bm25($n.text, "sea")', f'rrf({NEAR}, bm25($n.text, "sea"))'])
+def test_rank_after_a_pattern_without_rows_returns_nothing(graph: og.Graph, order: str) -> None:
+    assert ranked(graph, '$m: Note {name: "none"} $n: Note', order) == []
+
+
 def test_nearest_takes_a_vector_parameter_and_null_ranks_nothing(graph: og.Graph) -> None:
     assert ranked(graph, "$n: Note", "nearest($n.vec, $v)", "limit 1", v=[3, 4]) == ["c"]
     assert ranked(graph, "$n: Note", "nearest($n.vec, $v)", "limit 1") == []

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from omnigraph import clock
 from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.query.budget import (
@@ -46,11 +48,7 @@ def run(
 ) -> Result:
     """Run a compiled read on one view; its time budget counts from `started` (a `clock.elapsed` value) or from now."""
     plan, running = _prepare(view, query, params, now_us, BudgetUsage(budget, started), caches, embedder)
-    try:
-        with charge_to(running.spending), report_arrow_overflow(running.spending):
-            table = plan.run(running)
-    finally:
-        caches.trim()
+    table = _run_plan(plan, running)
     return Result(table, query.name, view.snapshot.branch, view.snapshot.head, running.spending)
 
 
@@ -73,11 +71,7 @@ def explain(
     started = clock.elapsed()
     with own_requests() as requests:
         running.observer = watch = Profile(requests)
-        try:
-            with charge_to(running.spending), report_arrow_overflow(running.spending):
-                table = plan.run(running)
-        finally:
-            caches.trim()
+        table = _run_plan(plan, running)
     totals: dict[str, object] = {
         "rows": table.num_rows,
         "milliseconds": round((clock.elapsed() - started) * 1_000, 3),
@@ -86,6 +80,14 @@ def explain(
         "storage": requests.snapshot(),
     }
     return explain_plan(query.name, plan, running, watch, totals)
+
+
+def _run_plan(plan: ReadPlan, running: QueryRun) -> pa.Table:
+    try:
+        with charge_to(running.spending), report_arrow_overflow(running.spending):
+            return plan.run(running)
+    finally:
+        running.caches.trim()
 
 
 def _prepare(
@@ -105,12 +107,4 @@ def _prepare(
     plan = caches.plans.get_or_create(query.key, lambda: ReadPlan(read, view.catalog), size)
     assert isinstance(plan, ReadPlan)
     spending.check("planning")
-    running = QueryRun(
-        view,
-        decode_params(query.params, params),
-        now_us // 1_000,
-        spending,
-        caches,
-        embedder,
-    )
-    return plan, running
+    return plan, QueryRun(view, decode_params(query.params, params), now_us // 1_000, spending, caches, embedder)

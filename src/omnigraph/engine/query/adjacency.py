@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from omnigraph.engine.query.budget import reserve_for_read
 from omnigraph.engine.query.entities import Column, Entities
-from omnigraph.engine.query.vectors import Ids, Mask, Strings, range_indices, sort_distinct
+from omnigraph.engine.query.vectors import Ids, Mask, Strings, group_offsets, range_indices, sort_distinct
 from omnigraph.lang.query.ir import REVERSED, Direction, Leg
 from omnigraph.store.read.version_diff import read_after, shared_beginning
 
@@ -79,17 +79,12 @@ def extend_adjacency(
     else:
         neighbours = added.neighbours
     insert_at = insert_at - firsts[owners] + old_starts[nodes[owners]]
-    added_before = np.zeros(source_count + 1, np.int64)
-    added_before[1:] = np.cumsum(np.bincount(nodes[owners], minlength=source_count))
-    edges = None if added.edges is None else np.insert(_require_edges(previous.edges), insert_at, added.edges)
-    return Adjacency(
-        old_starts + added_before, np.insert(previous.neighbours, insert_at, neighbours), edges, target_count
-    )
-
-
-def _require_edges(edges: Ids | None) -> Ids:
-    assert edges is not None, "only a per-edge adjacency can be extended per edge"
-    return edges
+    edges = None
+    if added.edges is not None:
+        assert previous.edges is not None, "only a per-edge adjacency can be extended per edge"
+        edges = np.insert(previous.edges, insert_at, added.edges)
+    starts = old_starts + group_offsets(nodes[owners], source_count)
+    return Adjacency(starts, np.insert(previous.neighbours, insert_at, neighbours), edges, target_count)
 
 
 def build_adjacency(source: Ids, target: Ids, edge: Ids | None, source_count: int, target_count: int) -> Adjacency:
@@ -102,9 +97,8 @@ def build_adjacency(source: Ids, target: Ids, edge: Ids | None, source_count: in
     else:
         order = _stable_order(packed, source_count * width, len(edge))
         owners, neighbours, edge = source[order], target[order], edge[order]
-    starts = np.zeros(source_count + 1, np.int64)
-    np.cumsum(np.bincount(owners, minlength=source_count), out=starts[1:])
     small = np.int32 if target_count < 2**31 else np.int64
+    starts = group_offsets(owners, source_count)
     return Adjacency(starts, neighbours.astype(small, copy=False), edge, target_count)
 
 
@@ -134,28 +128,13 @@ class Endpoints(NamedTuple):
         return len(self.edge)
 
 
-class Topology:
-    """The adjacency of one edge type, built on demand per direction and form (per neighbour or per edge)."""
+class AdjacencyCache:
+    """Adjacencies of the same edges, built on demand per direction and form (per neighbour or per edge)."""
 
-    def __init__(
-        self,
-        edges: Entities,
-        sources: Entities,
-        targets: Entities,
-        grow: Callable[[], None],
-        previous: Topology | None = None,
-    ) -> None:
+    def __init__(self, grow: Callable[[], None]) -> None:
         self._grow = grow
-        self._entities = (edges, sources, targets)
-        self._previous = None if previous is None else ref(previous)
         self._adjacencies: dict[tuple[Direction, bool], Adjacency] = {}
         self._lock = threading.RLock()
-        self._ends: Endpoints | None = None
-        self.probes = 0
-
-    def backwards(self, direction: Direction) -> Adjacency:
-        """Return the reverse adjacency of a direction, each neighbour once."""
-        return self.adjacency(REVERSED[direction], per_edge=False)
 
     def adjacency(self, direction: Direction, *, per_edge: bool) -> Adjacency:
         """Return the neighbours in a direction, each once or once per stored edge."""
@@ -167,6 +146,35 @@ class Topology:
                 self._adjacencies[key] = adjacency
                 self._grow()
         return adjacency
+
+    def backwards(self, direction: Direction) -> Adjacency:
+        """Return the reverse adjacency of a direction, each neighbour once."""
+        return self.adjacency(REVERSED[direction], per_edge=False)
+
+    def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        return sum(adjacency.nbytes for adjacency in list(self._adjacencies.values()))
+
+
+class Topology(AdjacencyCache):
+    """The adjacency of one edge type."""
+
+    def __init__(
+        self,
+        edges: Entities,
+        sources: Entities,
+        targets: Entities,
+        grow: Callable[[], None],
+        previous: Topology | None = None,
+    ) -> None:
+        super().__init__(grow)
+        self._entities = (edges, sources, targets)
+        self._previous = None if previous is None else ref(previous)
+        self._ends: Endpoints | None = None
+        self.probes = 0
 
     def endpoints(self) -> Endpoints:
         """Return the source, target and dense id of every edge."""
@@ -239,8 +247,7 @@ class Topology:
 
     @property
     def nbytes(self) -> int:
-        total = sum(adjacency.nbytes for adjacency in list(self._adjacencies.values()))
-        return total + (0 if self._ends is None else sum(int(array.nbytes) for array in self._ends))
+        return super().nbytes + sum(int(array.nbytes) for array in self._ends or ())
 
 
 def orient_endpoints(endpoints: Endpoints, direction: Direction) -> Endpoints:
@@ -269,16 +276,7 @@ class UnionEntities(Entities):
         self.names = tuple(names)
         self.members = tuple(members)
         self.offsets = np.concatenate([[0], np.cumsum([member.count for member in members])]).astype(np.int64)
-        self.count = int(self.offsets[-1])
-        self.dtype = np.int32 if self.count < 2**31 else np.int64
-        self._grow = grow
-        self._columns: dict[str, Column] = {}
-        self._nulls: dict[str, Mask] = {}
-        self._live = None
-        self._all: Ids | None = None
-        self._ranks: Ids | None = None
-        self._positions = None
-        self._lock = threading.RLock()
+        self._start_empty(int(self.offsets[-1]), grow)
 
     def column(self, name: str) -> Column:
         """Return a whole column, type after type."""
@@ -322,8 +320,6 @@ def member_offset(entities: Entities, name: str) -> int | None:
 
 def convert_ids(ids: Ids, source: Entities, source_type: str, target: Entities, target_type: str) -> Ids:
     """Return the dense ids of one type or union as those of another one; -1 where the type is not in it."""
-    if source_type == target_type:
-        return ids
     names = source.names if isinstance(source, UnionEntities) else (source_type,)
     members = target.names if isinstance(target, UnionEntities) else (target_type,)
     starts = source.offsets if isinstance(source, UnionEntities) else np.array([0, source.count])
@@ -344,8 +340,11 @@ def type_names(entities: Entities, type_name: str, ids: Ids) -> Strings:
     return Strings(encoded.cast(pa.string()))
 
 
-class UnionTopology:
-    """The adjacency of several edge types between two types or unions, from the endpoints that each has in memory."""
+class UnionTopology(AdjacencyCache):
+    """The adjacency of several edge types between two types or unions, from the endpoints that each has in memory.
+
+    Direction OUT is along the legs, IN against them.
+    """
 
     def __init__(
         self,
@@ -356,11 +355,10 @@ class UnionTopology:
         far: Entities,
         grow: Callable[[], None],
     ) -> None:
+        super().__init__(grow)
         self._legs, self._topologies, self._edges = legs, topologies, edges
-        self._near, self._far, self._grow = near, far, grow
-        self._adjacencies: dict[tuple[Direction, bool], Adjacency] = {}
+        self._near, self._far = near, far
         self._derived: dict[object, Any] = {}
-        self._lock = threading.RLock()
 
     def derived(self, key: object, make: Callable[[Adjacency], T]) -> T:
         """Return what is computed from the edges along the legs, once; it has a size, `nbytes`."""
@@ -371,35 +369,20 @@ class UnionTopology:
             value: T = self._derived[key]
         return value
 
-    def adjacency(self, direction: Direction, *, per_edge: bool) -> Adjacency:
-        """Return the neighbours along the legs, or against them when the direction is IN."""
-        key = (direction, per_edge)
-        with self._lock:
-            adjacency = self._adjacencies.get(key)
-            if adjacency is None:
-                adjacency = self._adjacencies[key] = self._make(direction, per_edge)
-                self._grow()
-        return adjacency
-
-    def backwards(self, direction: Direction) -> Adjacency:
-        return self.adjacency(REVERSED[direction], per_edge=False)
-
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
-        parts = [self._orient_leg(leg) for leg in self._legs]
+        parts = [
+            place_endpoints(leg, self._topologies[leg.edge].endpoints(), self._near, self._far, self._edges)
+            for leg in self._legs
+        ]
         source, target, edge = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         near, far = self._near, self._far
         if direction is Direction.IN:
             source, target, near, far = target, source, far, near
         return build_adjacency(source, target, edge if per_edge else None, near.count, far.count)
 
-    def _orient_leg(self, leg: Leg) -> Endpoints:
-        ends = self._topologies[leg.edge].endpoints()
-        return place_endpoints(leg, ends, self._near, self._far, self._edges)
-
     @property
     def nbytes(self) -> int:
-        kept = [*self._adjacencies.values(), *self._derived.values()]
-        return sum(int(item.nbytes) for item in kept)
+        return super().nbytes + sum(int(item.nbytes) for item in list(self._derived.values()))
 
 
 def place_endpoints(leg: Leg, ends: Endpoints, near: Entities, far: Entities, edges: Entities) -> Endpoints:

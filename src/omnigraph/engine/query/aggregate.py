@@ -1,4 +1,4 @@
-"""Group by and aggregates: dictionary codes per key, groups from combined codes, and exact sums.
+"""Groups and aggregates: rows with equal keys, exact sums, extremes, distinct values, lists, deviations, percentiles.
 
 Integer sums are split into limbs small enough that no partial sum overflows, then joined with carries.
 """
@@ -12,21 +12,23 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.engine.query.compare import validity
+from omnigraph.engine.query.ordering import Codes, encode_values, sort_keys, stable_order, string_ranks
 from omnigraph.engine.query.vectors import (
-    Constant,
     Lists,
     Numbers,
     Strings,
     Vector,
+    distinct_below,
+    group_offsets,
     materialize,
     run_starts,
-    vector_from_arrow,
+    to_arrow,
 )
 from omnigraph.errors import ArithmeticOverflow
-from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.query import ir
 
 Integers = npt.NDArray[np.int64]
 # Sums of limbs stay below this, which leaves room for the carries.
@@ -107,71 +109,8 @@ def join_limbs(sums: Sequence[Integers], bits: int, is_unsigned: bool) -> ExactS
     return ExactSums(sums[-1] + carry, low, bits * (len(sums) - 1), is_unsigned)
 
 
-Codes = npt.NDArray[np.int64]
 # Integers below this are exact in 64-bit floats, in which numpy adds groups fastest.
 FLOAT_EXACT_MAX: Final = 2**53
-
-
-def encode_values(vector: Vector, count: int) -> tuple[Codes, int]:
-    """Return a code per row, equal for equal values and one of its own for null, and how many codes there may be."""
-    if isinstance(vector, Constant):
-        return np.zeros(count, np.int64), 1
-    if isinstance(vector, Strings):
-        return _encode_texts(vector.array)
-    if isinstance(vector, Lists):
-        return _encode_lists(vector.array)
-    return _encode_numbers(vector)
-
-
-def _encode_texts(array: Any) -> tuple[Codes, int]:
-    encoded = array.dictionary_encode()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
-    return codes, len(encoded.dictionary) + 1
-
-
-def _encode_numbers(vector: Numbers) -> tuple[Codes, int]:
-    data = vector.data
-    if data.dtype.kind in "iub" and len(data):
-        low, high = int(data.min()), int(data.max())
-        if high - low <= 4 * len(data) + 1_024:
-            # A narrow range is its own code.
-            near = data.astype(np.int8) - low if data.dtype.kind == "b" else data - data.dtype.type(low)
-            return _mask_nulls(near.astype(np.int64) + 1, vector), high - low + 2
-    if data.dtype.kind == "f":
-        # -0.0 equals 0.0.
-        data = data + data.dtype.type(0)
-    values, codes = np.unique(data, return_inverse=True)
-    return _mask_nulls(codes.astype(np.int64) + 1, vector), len(values) + 1
-
-
-def _mask_nulls(codes: Codes, vector: Numbers) -> Codes:
-    return codes if vector.valid is None else np.where(vector.valid, codes, 0)
-
-
-def _encode_lists(array: Any) -> tuple[Codes, int]:
-    """Code lists item by item: the code so far and the next item make the next code."""
-    count = len(array)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    items, item_codes = _encode_flat(array)
-    starts = np.cumsum(lengths) - lengths
-    codes = np.where(valid, lengths + 1, 0)
-    active = np.flatnonzero(lengths > 0)
-    position = 0
-    while len(active):
-        following = items[starts[active] + position]
-        new_codes = np.unique(codes[active] * (item_codes + 1) + following, return_inverse=True)[1]
-        # Keep this round's codes distinct from those of lists that already ended.
-        codes[active] = new_codes + int(codes.max()) + 1
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
-        position += 1
-        active = active[lengths[active] > position]
-    return codes, int(codes.max(initial=0)) + 1 if count else 1
-
-
-def _encode_flat(array: Any) -> tuple[Codes, int]:
-    flat = pc.list_flatten(array)
-    return encode_values(vector_from_arrow(flat), len(flat))
 
 
 class Groups:
@@ -258,7 +197,18 @@ class SingletonGroups:
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Some rows of groups: the group of each, and how many groups there are."""
+
+    of: Codes
+    size: int
+    count: int
+
+
 AnyGroups: TypeAlias = Groups | SingleGroup | SingletonGroups
+# What aggregates read of groups.
+GroupedRows: TypeAlias = Groups | SingleGroup | ChosenRows
 
 
 def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:
@@ -271,7 +221,7 @@ def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDA
     return sums
 
 
-def aggregate(function: str, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
+def aggregate(function: str, vector: Vector | None, groups: GroupedRows) -> Any:
     """Return one value per group as an Arrow array: a count, a sum, an average in 64-bit floats, or an extreme."""
     if vector is None:
         return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
@@ -297,7 +247,7 @@ def sums_to_arrow(function: str, sums: ExactSums | npt.NDArray[np.float64], coun
 
 
 def _sum_groups(
-    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | SingleGroup
+    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: GroupedRows
 ) -> ExactSums | npt.NDArray[np.float64]:
     of = groups.of if valid is None else groups.of[valid]
     data = data if valid is None else data[valid]
@@ -315,22 +265,18 @@ def _extremes(
     function: str,
     vector: Vector,
     valid: npt.NDArray[np.bool_] | None,
-    groups: Groups | SingleGroup,
+    groups: GroupedRows,
     empty: npt.NDArray[np.bool_],
 ) -> Any:
     of = groups.of if valid is None else groups.of[valid]
     if isinstance(vector, Strings):
-        encoded = vector.array.dictionary_encode()
-        order = pc.array_sort_indices(encoded.dictionary).to_numpy()
-        ranks = np.empty(len(order), np.int64)
-        ranks[order] = np.arange(len(order))
-        codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        data = ranks[codes] if len(ranks) else np.zeros(len(codes), np.int64)
-        best = _reduce(function, data if valid is None else data[valid], of, groups.size)
-        best_codes = order[best[~empty]]
-        indices = np.zeros(groups.size, np.int64)
-        indices[~empty] = best_codes
-        return encoded.dictionary.take(pa.array(indices, mask=empty))
+        ranks = string_ranks(vector.array) if vector.ranks is None else vector.ranks
+        # Any row of a rank has its text.
+        row_of_rank = np.zeros(int(ranks.max(initial=0)) + 2, np.int64)
+        row_of_rank[ranks] = np.arange(len(ranks))
+        best = _reduce(function, ranks if valid is None else ranks[valid], of, groups.size)
+        rows = row_of_rank[np.where(empty, 0, best)]
+        return vector.array.take(pa.array(rows, mask=empty))
     assert isinstance(vector, Numbers)
     is_bool = vector.data.dtype == np.bool_
     data = vector.data.astype(np.uint8) if is_bool else vector.data
@@ -349,3 +295,130 @@ def _reduce(function: str, data: npt.NDArray[Any], of: Codes, size: int) -> npt.
     best = np.full(size, start, data.dtype)
     ufunc.at(best, of, data)
     return best
+
+
+Values: TypeAlias = Numbers | Strings | Lists
+
+
+def aggregate_groups(call: ir.Aggregate, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
+    """Return one value per group as an Arrow array."""
+    if vector is None:
+        return aggregate(call.function, None, groups)
+    if not call.is_distinct and call.function not in ("collect", "stddev", "percentile"):
+        return aggregate(call.function, vector, groups)
+    values, rows = _known_values(vector, groups)
+    if call.is_distinct and call.function == "count":
+        return _count_distinct(values, rows)
+    if call.is_distinct:
+        values, rows = _distinct_values(values, rows)
+    match call.function:
+        case "collect":
+            return _collect(values, rows, call.type)
+        case "stddev":
+            return _deviation(values, rows)
+        case "percentile":
+            assert call.fraction is not None
+            return _percentile(values, rows, call.fraction)
+    return aggregate(call.function, values, rows)
+
+
+def _known_values(vector: Vector, groups: Groups | SingleGroup) -> tuple[Values, ChosenRows]:
+    values = materialize(vector, groups.count)
+    valid = validity(values)
+    if valid is None or bool(valid.all()):
+        return values, ChosenRows(groups.of, groups.size, groups.count)
+    valid_rows = np.flatnonzero(valid)
+    return values.take(valid_rows), ChosenRows(groups.of[valid_rows], groups.size, len(valid_rows))
+
+
+def _number_pairs(vector: Values, rows: ChosenRows) -> tuple[Codes, int]:
+    """Return one number per row for its group and value, group by group, and how many numbers a group may have."""
+    codes, size = encode_values(vector, rows.count)
+    if size > 2**62 // max(rows.size, 1):
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        size = rows.count
+    return rows.of * size + codes, size
+
+
+def _distinct_values(values: Values, rows: ChosenRows) -> tuple[Values, ChosenRows]:
+    """Keep the first of equal values in each group."""
+    pairs, size = _number_pairs(values, rows)
+    first = _first_rows(pairs, rows.size * size)
+    return values.take(first), ChosenRows(rows.of[first], rows.size, len(first))
+
+
+def _count_distinct(vector: Values, rows: ChosenRows) -> Any:
+    """Return how many different values each group has."""
+    pairs, size = _number_pairs(vector, rows)
+    distinct = distinct_below(pairs, rows.size * size)
+    ends = np.searchsorted(distinct, np.arange(rows.size + 1) * size)
+    return pa.array(np.diff(ends), pa.int64())
+
+
+# So many group codes fit 16 bits, which numpy sorts in linear time.
+_COUNTED_MAX: Final = 2**16
+
+
+def _first_rows(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
+    """Return the place of the first of each distinct number, all of which are below `size`."""
+    if size > 4 * len(pairs) + 1_024:
+        return np.sort(np.unique(pairs, return_index=True)[1])
+    # Written backwards, the first place of each number is the one that stays.
+    first = np.full(size, -1, np.int64)
+    first[pairs[::-1]] = np.arange(len(pairs) - 1, -1, -1)
+    return np.sort(first[first >= 0])
+
+
+def _collect(values: Values, rows: ChosenRows, type_: PropertyType) -> Any:
+    order = stable_order([rows.of, *sort_keys(values, descending=False)], rows.count)
+    items = to_arrow(values, PropertyType(type_.scalar), rows.count).take(pa.array(order))
+    return pa.ListArray.from_arrays(pa.array(group_offsets(rows.of, rows.size), pa.int32()), items)
+
+
+def _deviation(numbers: Values, rows: ChosenRows) -> Any:
+    """Return the deviation of a sample, in two passes, so that large values do not cancel out."""
+    assert isinstance(numbers, Numbers)
+    values, counts = numbers.data.astype(np.float64), np.bincount(rows.of, minlength=rows.size)
+    with np.errstate(all="ignore"):
+        means = np.bincount(rows.of, weights=values, minlength=rows.size) / counts
+        squares = np.bincount(rows.of, weights=(values - means[rows.of]) ** 2, minlength=rows.size)
+        return pa.array(np.sqrt(squares / (counts - 1)), pa.float64(), mask=counts < 2)
+
+
+def _percentile(values: Values, rows: ChosenRows, fraction: float) -> Any:
+    """Return the value at a fraction of the way through a group, interpolated between its neighbours."""
+    if rows.count == 0:
+        return pa.nulls(rows.size, pa.float64())
+    counts = np.bincount(rows.of, minlength=rows.size)
+    is_empty = counts == 0
+    starts = np.where(is_empty, 0, np.cumsum(counts) - counts)
+    position = fraction * np.maximum(counts - 1, 0)
+    below = np.floor(position).astype(np.int64)
+    above = np.minimum(below + 1, np.maximum(counts - 1, 0))
+    low, high = _values_at(values, rows, starts + below, starts + above)
+    part = position - below
+    with np.errstate(all="ignore"):
+        result = np.where(part == 0, low, low + (high - low) * part)
+    return pa.array(result, pa.float64(), mask=is_empty)
+
+
+def _values_at(values: Values, rows: ChosenRows, *positions: Codes) -> list[npt.NDArray[np.float64]]:
+    """Return the values at some positions, one for each group, of all rows by group and value."""
+    assert isinstance(values, Numbers)
+    low, high = (0, -1) if values.data.dtype.kind == "f" else (int(values.data.min()), int(values.data.max()))
+    span = high - low + 1
+    if span and high < 2**63 and span <= 2**62 // rows.size:
+        # Group and value make one number, and numbers of a narrow range are counted instead of sorted.
+        numbers = rows.of * span + (values.data.astype(np.int64) - low)
+        bases = np.arange(rows.size) * span - low
+        if rows.size * span <= 4 * rows.count + 1_024:
+            ends = np.cumsum(np.bincount(numbers, minlength=rows.size * span))
+            return [(np.searchsorted(ends, indices, "right") - bases).astype(np.float64) for indices in positions]
+        numbers.sort()
+        return [(numbers[indices] - bases).astype(np.float64) for indices in positions]
+    floats = values.data.astype(np.float64)
+    by_value = np.argsort(floats)
+    # Equal values need no order among themselves, and few groups are sorted by counting.
+    codes = rows.of.astype(np.uint16) if rows.size <= _COUNTED_MAX else rows.of
+    floats = floats[by_value[np.argsort(codes[by_value], kind="stable")]]
+    return [floats[indices] for indices in positions]

@@ -70,6 +70,10 @@ DEFAULT_BUDGET: Final = Budget()
 _ADVICE: Final = "make the pattern more selective, return fewer rows, or run it with a larger budget"
 
 
+def _exceeded(reason: str, limit: str, allowed: float, needed: float, where: str) -> BudgetExceeded:
+    return BudgetExceeded(f"{reason}; {_ADVICE}", limit=limit, allowed=allowed, needed=needed, where=where)
+
+
 class BudgetUsage:
     """Budget usage of one running query."""
 
@@ -88,13 +92,8 @@ class BudgetUsage:
             raise QueryCancelled(f"the query was cancelled at {where}", where=where)
         used = clock.elapsed() - self.started
         if used > budget.seconds_max:
-            raise BudgetExceeded(
-                f"the query ran for {used:.1f} seconds and may run for {budget.seconds_max:g}, at {where}; {_ADVICE}",
-                limit="seconds",
-                allowed=budget.seconds_max,
-                needed=used,
-                where=where,
-            )
+            reason = f"the query ran for {used:.1f} seconds and may run for {budget.seconds_max:g}, at {where}"
+            raise _exceeded(reason, "seconds", budget.seconds_max, used, where)
 
     def reserve_bytes(self, needed: int, where: str) -> None:
         """Raise `BudgetExceeded` unless this many bytes may be allocated; call before allocating."""
@@ -112,13 +111,8 @@ class BudgetUsage:
 
     def _compare(self, limit: str, needed: int, allowed: int, where: str) -> None:
         if needed > allowed:
-            raise BudgetExceeded(
-                f"{where} would need {needed:,} {limit}, but the query is limited to {allowed:,}; {_ADVICE}",
-                limit=limit,
-                allowed=allowed,
-                needed=needed,
-                where=where,
-            )
+            reason = f"{where} would need {needed:,} {limit}, but the query is limited to {allowed:,}"
+            raise _exceeded(reason, limit, allowed, needed, where)
 
 
 # The query of this context: shared columns are charged to the query that loads them.
@@ -158,13 +152,9 @@ def report_arrow_overflow(spending: BudgetUsage) -> Iterator[None]:
         # Arrow has no error class for overflow; other invalid arguments are bugs and are re-raised.
         if not isinstance(error, pa.ArrowCapacityError) and "overflow" not in str(error):
             raise
-        raise BudgetExceeded(
-            f"a column of the query would hold more than {ARROW_TEXT_BYTES_MAX:,} bytes of text; {_ADVICE}",
-            limit="bytes",
-            allowed=min(ARROW_TEXT_BYTES_MAX, spending.budget.bytes_max),
-            needed=ARROW_TEXT_BYTES_MAX,
-            where="a column of texts",
-        ) from None
+        reason = f"a column of the query would hold more than {ARROW_TEXT_BYTES_MAX:,} bytes of text"
+        allowed = min(ARROW_TEXT_BYTES_MAX, spending.budget.bytes_max)
+        raise _exceeded(reason, "bytes", allowed, ARROW_TEXT_BYTES_MAX, "a column of texts") from None
 
 
 @contextmanager

@@ -70,13 +70,12 @@ def _to_integers(values: Numbers, scalar: Scalar) -> Numbers:
         valid = valid if bool(is_number.all()) else combine_validity(valid, is_number)
         # The bound above is a power of two, and so exact as a float.
         outside: Mask = is_number & ((truncated < float(limits.min)) | (truncated >= float(int(limits.max) + 1)))
-        raise_overflow(outside if valid is None else outside & valid, "cast", scalar.value)
+        raise_overflow(outside, valid, "cast", scalar.value)
         known = is_number & ~outside
         return Numbers(np.where(known, truncated, 0.0).astype(dtype), valid)
     if data.dtype.kind == "b":
         return Numbers(data.astype(dtype), valid)
-    outside = _outside(data, int(limits.min), int(limits.max))
-    raise_overflow(outside if valid is None else outside & valid, "cast", scalar.value)
+    raise_overflow(_outside(data, int(limits.min), int(limits.max)), valid, "cast", scalar.value)
     return Numbers(data.astype(dtype), valid)
 
 
@@ -91,15 +90,13 @@ def _outside(data: npt.NDArray[Any], low: int, high: int) -> Mask:
 
 
 def _format(values: Numbers, source: Scalar) -> Any:
-    mask = None if values.valid is None else ~values.valid
-    if source in (Scalar.DATE, Scalar.DATETIME):
-        if source is Scalar.DATE:
-            return pa.array(values.data, pa.int32(), mask=mask).view(pa.date32()).cast(pa.string())
-        moments = pa.array(values.data, pa.int64(), mask=mask).view(pa.timestamp("ms"))
-        return pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
+    if source is Scalar.DATE:
+        return _arrow_moments(values, is_date=True).cast(pa.string())
+    if source is Scalar.DATETIME:
+        return pc.strftime(_arrow_moments(values, is_date=False), "%Y-%m-%dT%H:%M:%SZ")
+    texts = pa.array(values.data, mask=values.null_mask).cast(pa.string())
     if source not in FLOATS:
-        return pa.array(values.data, mask=mask).cast(pa.string())
-    texts = pa.array(values.data, mask=mask).cast(pa.string())
+        return texts
     for spelling, shown in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
         texts = pc.if_else(pc.equal(texts, spelling), shown, texts)
     # A float keeps its point, so that its text is one of a float.
@@ -156,8 +153,7 @@ _DAYS: Final = {"day": 1, "week": 7}
 
 def _moments(vector: Vector, count: int, is_date: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
     """Return the days and the milliseconds within them, and which are valid."""
-    values = materialize(vector, count)
-    assert isinstance(values, Numbers)
+    values = _dates(vector, count)
     data = values.data.astype(np.int64)
     if is_date:
         return data, np.zeros(count, np.int64), values.valid
@@ -172,18 +168,22 @@ def _is_date(vector: Vector) -> bool:
     return vector.data.dtype == np.int32
 
 
-def _arrow_moments(vector: Vector, count: int) -> Any:
+def _dates(vector: Vector, count: int) -> Numbers:
     values = materialize(vector, count)
     assert isinstance(values, Numbers)
-    mask = None if values.valid is None else ~values.valid
-    if _is_date(vector):
-        return pa.array(values.data, pa.int32(), mask=mask).view(pa.date32())
-    return pa.array(values.data, pa.int64(), mask=mask).view(pa.timestamp("ms"))
+    return values
+
+
+def _arrow_moments(values: Numbers, is_date: bool) -> Any:
+    physical, type_ = (pa.int32(), pa.date32()) if is_date else (pa.int64(), pa.timestamp("ms"))
+    return pa.array(values.data, physical, mask=values.null_mask).view(type_)
 
 
 def _field(kernel: Callable[[Any], Any]) -> Any:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        return vector_from_arrow(kernel(_arrow_moments(arguments[0], count)).cast(pa.int64()))
+        [vector] = arguments
+        moments = _arrow_moments(_dates(vector, count), _is_date(vector))
+        return vector_from_arrow(kernel(moments).cast(pa.int64()))
 
     return apply
 
@@ -200,9 +200,8 @@ def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | in
 
 
 def _join_days(days: npt.NDArray[Any], milliseconds: npt.NDArray[Any], valid: Any, is_date: bool, name: str) -> Numbers:
-    known = np.ones(len(days), np.bool_) if valid is None else valid
     first, last = DATE_RANGE
-    raise_overflow(((days < first) | (days > last)) & known, name, "Date" if is_date else "DateTime")
+    raise_overflow((days < first) | (days > last), valid, name, "Date" if is_date else "DateTime")
     if is_date:
         return Numbers(days.astype(np.int32), valid)
     return Numbers(days * DAY_MS + milliseconds, valid)
@@ -224,7 +223,7 @@ def _truncate(arguments: Sequence[Vector], type_: PropertyType, count: int) -> V
         days = days - (days + 3) % 7
     elif unit in _MONTHS:
         size = _MONTHS[unit]
-        days = (_month_number(days) // size * size).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        days = _month_start(days, -(_month_number(days) % size))
     return _join_days(days, np.zeros(count, np.int64), valid, is_date, "date_trunc")
 
 
@@ -234,10 +233,9 @@ def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector
     amounts, valid_amounts = integers(arguments[1], "date_add")
     amounts = np.broadcast_to(amounts, (count,))
     valid = combine_validity(valid, valid_amounts)
-    known = np.ones(count, np.bool_) if valid is None else valid
     # Larger steps leave every calendar; within them no step below can overflow.
-    raise_overflow((np.abs(amounts.astype(np.float64)) > 2.0**40) & known, "date_add", type_.scalar.value)
-    amounts = np.where(known, amounts, 0)
+    raise_overflow(np.abs(amounts.astype(np.float64)) > 2.0**40, valid, "date_add", type_.scalar.value)
+    amounts = amounts if valid is None else np.where(valid, amounts, 0)
     if unit in _MILLISECONDS:
         total = milliseconds + amounts * _MILLISECONDS[unit]
         days = days + total // DAY_MS
@@ -245,7 +243,7 @@ def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector
     if unit in _DAYS:
         return _join_days(days + amounts * _DAYS[unit], milliseconds, valid, is_date, "date_add")
     steps = amounts * _MONTHS[unit]
-    raise_overflow((np.abs(steps) > 2**35) & known, "date_add", type_.scalar.value)
+    raise_overflow(np.abs(steps) > 2**35, valid, "date_add", type_.scalar.value)
     within = days - _month_start(days, 0)
     start, following = _month_start(days, steps), _month_start(days, steps + 1)
     return _join_days(start + np.minimum(within, following - start - 1), milliseconds, valid, is_date, "date_add")

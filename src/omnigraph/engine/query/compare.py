@@ -23,27 +23,26 @@ from omnigraph.engine.query.vectors import (
     Numbers,
     Strings,
     Vector,
+    flag_positions,
     is_null_constant,
-    vector_from_arrow,
 )
 from omnigraph.errors import DataError
 from omnigraph.lang.query.ir import CompareOp
 
 Op = CompareOp
-_PYTHON: Final[Mapping[CompareOp, Callable[[Any, Any], bool]]] = {
+# On two values, on numpy arrays and on columns of Spark.
+COMPARISONS: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
     Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,
     Op.GE: operator.ge,
-}  # fmt: skip
-_NUMPY: Final[Mapping[CompareOp, np.ufunc]] = {
-    Op.EQ: np.equal, Op.NE: np.not_equal, Op.LT: np.less, Op.LE: np.less_equal, Op.GT: np.greater,
-    Op.GE: np.greater_equal,
 }  # fmt: skip
 _ARROW: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
     Op.EQ: pc.equal, Op.NE: pc.not_equal, Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater,
     Op.GE: pc.greater_equal,
 }  # fmt: skip
-_MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
-_STRING_MATCHES: Final = (Op.STARTS_WITH, Op.ENDS_WITH, Op.STRING_CONTAINS, Op.MATCHES)
+MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
+_STRING_METHODS: Final[Mapping[CompareOp, Callable[[Any, Any], bool]]] = {
+    Op.STARTS_WITH: str.startswith, Op.ENDS_WITH: str.endswith, Op.STRING_CONTAINS: operator.contains,
+}  # fmt: skip
 
 
 def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
@@ -55,9 +54,9 @@ def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
     if isinstance(left, Constant) and isinstance(right, Constant):
         return np.full(count, _compare_constants(op, left.value, right.value))
     if isinstance(left, Strings) or isinstance(right, Strings):
-        return _match_strings(op, left, right) if op in _STRING_MATCHES else _compare_strings(op, left, right)
+        return _match_strings(op, left, right) if op in _STRING_TESTS else _compare_strings(op, left, right)
     if isinstance(left, Constant):
-        left, right, op = right, left, _MIRRORED[op]
+        left, right, op = right, left, MIRRORED[op]
     assert isinstance(left, Numbers)
     if isinstance(right, Constant):
         return mask_nulls(compare_constant(op, left.data, right.value), left.valid)
@@ -99,13 +98,9 @@ def mask_from_arrow(array: Any) -> Mask:
 
 
 def _compare_constants(op: CompareOp, left: Any, right: Any) -> bool:
-    if op is Op.STARTS_WITH:
-        return bool(left.startswith(right))
-    if op is Op.ENDS_WITH:
-        return bool(left.endswith(right))
     if op is Op.MATCHES:
         return bool(mask_from_arrow(match_pattern(pa.array([left], pa.string()), right))[0])
-    return right in left if op is Op.STRING_CONTAINS else bool(_PYTHON[op](left, right))
+    return bool((_STRING_METHODS.get(op) or COMPARISONS[op])(left, right))
 
 
 def match_pattern(strings: Any, pattern: str) -> Any:
@@ -237,7 +232,7 @@ def _floats_with_constant(op: CompareOp, data: npt.NDArray[Any], value: float) -
 
 
 def _apply(op: CompareOp, left: Any, right: Any) -> Mask:
-    true: Mask = _NUMPY[op](left, right)
+    true: Mask = COMPARISONS[op](left, right)
     return true
 
 
@@ -245,22 +240,18 @@ def _compare_numbers(op: CompareOp, left: npt.NDArray[Any], right: npt.NDArray[A
     left_kind, right_kind = left.dtype.kind, right.dtype.kind
     if left_kind == right_kind or "b" in (left_kind, right_kind):
         return _apply(op, left, right)
-    if "f" in (left_kind, right_kind):
-        if left_kind == "f":
-            return _integers_with_floats(_MIRRORED[op], right, left)
+    if (left_kind, right_kind) in (("f", "i"), ("f", "u"), ("u", "i")):
+        return _compare_numbers(MIRRORED[op], right, left)
+    if right_kind == "f":
         return _integers_with_floats(op, left, right)
     if max(left.dtype.itemsize, right.dtype.itemsize) < 8:
-        return _NUMPY[op](left.astype(np.int64), right.astype(np.int64))  # type: ignore[no-any-return]
-    return (
-        _signed_with_unsigned(op, left, right)
-        if left_kind == "i"
-        else _signed_with_unsigned(_MIRRORED[op], right, left)
-    )
+        return _apply(op, left.astype(np.int64), right.astype(np.int64))
+    return _signed_with_unsigned(op, left, right)
 
 
 def _signed_with_unsigned(op: CompareOp, signed: npt.NDArray[Any], unsigned: npt.NDArray[Any]) -> Mask:
     negative = signed < 0
-    same = _NUMPY[op](np.where(negative, 0, signed).astype(np.uint64), unsigned.astype(np.uint64))
+    same = _apply(op, np.where(negative, 0, signed).astype(np.uint64), unsigned.astype(np.uint64))
     return np.where(negative, op in (Op.LT, Op.LE, Op.NE), same)
 
 
@@ -294,15 +285,10 @@ def _list_contains(left: Vector, right: Vector, count: int) -> Mask:
             return np.full(count, any(item is not None and item == right.value for item in left.value))
         return is_member(right, left.value, count)
     assert isinstance(left, Lists)
-    array = left.array
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    items = vector_from_arrow(pc.list_flatten(array))
-    parents = np.repeat(np.arange(count), lengths)
+    parents = np.repeat(np.arange(count), left.lengths)
     needle = right if isinstance(right, Constant) else right.take(parents)
-    is_equal = compare(Op.EQ, items, needle, len(parents))
-    mask = np.zeros(count, np.bool_)
-    mask[parents[is_equal]] = True
-    return mask
+    is_equal = compare(Op.EQ, left.items, needle, len(parents))
+    return flag_positions(parents[is_equal], count)
 
 
 def is_member(operand: Vector, items: tuple[Any, ...], count: int) -> Mask:

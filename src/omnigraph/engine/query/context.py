@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from omnigraph import settings
 from omnigraph.engine.arguments import Value, missing_parameter_error
-from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology
+from omnigraph.engine.query.adjacency import Topology, UnionEntities, UnionTopology, convert_ids
 from omnigraph.engine.query.budget import BudgetUsage
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.vectors import Rows
+from omnigraph.engine.query.vectors import Ids
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import TypeKey
@@ -29,7 +29,7 @@ from omnigraph.store.read.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.query.operators import PlanStep
+    from omnigraph.engine.query.physical_plan import Profile
 
 
 class Sized(Protocol):
@@ -142,13 +142,6 @@ class Caches:
             self._resolved.clear()
 
 
-class Observer(Protocol):
-    """Runs plan steps and records their figures; only profiled queries have one."""
-
-    def observe(self, run: QueryRun, step: PlanStep, rows: Rows) -> Rows: ...
-    def note(self, key: str, value: object) -> None: ...
-
-
 @dataclass
 class QueryRun:
     """One query being run."""
@@ -159,7 +152,7 @@ class QueryRun:
     spending: BudgetUsage
     caches: Caches
     embedder: Embedder | None
-    observer: Observer | None = None
+    observer: Profile | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -217,6 +210,12 @@ class QueryRun:
         return self.caches.get(
             (*names, refs), names, lambda previous: UnionTopology(legs, topologies, edges, *spaces, self.caches.grow)
         )
+
+    def convert_ids(self, ids: Ids, source_type: str, target_type: str) -> Ids:
+        """Return the dense ids of one type or union as those of another one; -1 where the type is not in it."""
+        if source_type == target_type:
+            return ids
+        return convert_ids(ids, self.nodes(source_type), source_type, self.nodes(target_type), target_type)
 
     def bound(self, bound: int | ParameterRef, word: str, *, least: int = 0) -> int:
         """Return the value of a row or hop bound, or of a number of paths."""

@@ -55,10 +55,9 @@ class Embedder(Protocol):
 def check_model(embedder: Embedder, model: str | None) -> None:
     """Raise E13 if the stored vectors were made by another model; None means not recorded."""
     if model is not None and model != embedder.model:
-        raise DataError(
+        raise embedding_error(
             f"the stored vectors come from the model `{model}`, but queries are embedded with `{embedder.model}`;"
             f" set OMNIGRAPH_EMBED_MODEL to `{model}`",
-            rule="E13",
             expected=model,
             actual=embedder.model,
         )
@@ -135,7 +134,6 @@ def from_settings(sharers: int = 1) -> Embedder:
 
     `sharers` processes run concurrently, each with its own embedder, and share the rate limit.
     """
-
     name = settings.read("OMNIGRAPH_EMBED_PROVIDER")
     model = settings.read("OMNIGRAPH_EMBED_MODEL")
     if settings.read("OMNIGRAPH_EMBEDDINGS_MOCK") in ("true", "1"):

@@ -44,7 +44,7 @@ class Column:
         """Return the values of entities by dense id; a negative id gives null."""
         vector = self.vector
         if isinstance(vector, Numbers):
-            return _take_numbers(vector, ids)
+            return take_numbers(vector, ids)
         if isinstance(vector, Strings) and len(ids) <= _SCALAR_TAKES_MAX:
             # The fixed cost of a kernel is that of many single values. Lists stay with it: as Python values, instants
             # in them would come back as whole days.
@@ -126,7 +126,8 @@ class Column:
         return total
 
 
-def _take_numbers(vector: Numbers, ids: Ids) -> Numbers:
+def take_numbers(vector: Numbers, ids: Ids) -> Numbers:
+    """Return the numbers at some places; a negative place gives null."""
     if len(vector.data) == 0:
         return Numbers(np.zeros(len(ids), vector.data.dtype), np.zeros(len(ids), np.bool_))
     # A negative id reads the last value, which the mask then hides.
@@ -162,21 +163,25 @@ class Entities:
     """One type at one version."""
 
     def __init__(self, dataset: Dataset, grow: Callable[[], None], previous: Entities | None = None) -> None:
+        self._start_empty(dataset.count(), grow)
         self.dataset = dataset
-        self._grow = grow
         # A weak reference: the previous version only saves reads while something else keeps it.
         self._previous = None if previous is None else weakref.ref(previous)
-        self.count = dataset.count()
-        self.dtype = np.int32 if self.count < 2**31 else np.int64
+        self._takes: dict[str, int] = {}
+        self._unindexed: dict[str, int] = {}
+        self._lookups = 0
+
+    def _start_empty(self, count: int, grow: Callable[[], None]) -> None:
+        """Begin with nothing loaded."""
+        self.count = count
+        self.dtype = np.int32 if count < 2**31 else np.int64
+        self._grow = grow
         self._columns: dict[str, Column] = {}
         self._nulls: dict[str, Mask] = {}
-        self._takes: dict[str, int] = {}
         self._live: LiveRows | None = None
         self._all: Ids | None = None
         self._positions: dict[str, int] | None = None
         self._ranks: Ids | None = None
-        self._unindexed: dict[str, int] = {}
-        self._lookups = 0
         self._lock = threading.RLock()
 
     def unindexed_rows(self, name: str) -> int:
@@ -214,16 +219,13 @@ class Entities:
     def _read(self, name: str) -> Any:
         """Read a whole column; after an append only the new rows, if the others are still in memory."""
         previous = self._previous() if self._previous is not None else None
-        if previous is not None and previous.has_column(name):
+        if previous is not None and name in previous._columns:
             prefix = shared_beginning(self.dataset, previous.dataset)
             if prefix.rows:
                 previous_rows = previous.column(name).array.slice(0, prefix.rows)
                 added = read_after(self.dataset, prefix, [name]).column(name).cast(previous_rows.type)
                 return _combine_chunks(pa.chunked_array([previous_rows, *added.chunks], previous_rows.type))
         return _combine_chunks(self.dataset.read([name]).column(name))
-
-    def has_column(self, name: str) -> bool:
-        return name in self._columns
 
     def values(self, name: str, ids: Ids) -> Numbers | Strings | Lists:
         """Return a property of some entities; a negative id gives null."""
@@ -342,8 +344,7 @@ class Entities:
         table = self.dataset.read(
             [ID], f"id IN ({', '.join(quote_literal(entity_id) for entity_id in entity_ids)})", with_row_id=True
         )
-        positions = pc.index_in(pa.array(entity_ids, pa.string()), value_set=_combine_chunks(table.column(ID)))
-        indices = positions.fill_null(-1).to_numpy(zero_copy_only=False)
+        indices = _index_in(pa.array(entity_ids, pa.string()), _combine_chunks(table.column(ID)))
         dense = np.append(self.from_row_ids(table.column(ROW_ID).to_numpy()), self.dtype(-1))
         dense_ids: Ids = dense[indices]
         return dense_ids

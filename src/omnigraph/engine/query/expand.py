@@ -5,7 +5,7 @@ Result sizes are computed and reserved in the budget before anything is allocate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -15,12 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import settings
-from omnigraph.engine.query.adjacency import Adjacency, Topology, UnionTopology, build_adjacency, member_offset
+from omnigraph.engine.query.adjacency import Adjacency, AdjacencyCache, build_adjacency, member_offset
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import ROW_ID, quote_literal
-from omnigraph.engine.query.vectors import Ids, Mask, range_indices, run_starts, sort_distinct
-from omnigraph.lang.catalog import TypeKey
-from omnigraph.lang.query.ir import Direction, Leg, join_types
+from omnigraph.engine.query.vectors import (
+    Ids,
+    Mask,
+    flag_positions,
+    group_offsets,
+    range_indices,
+    run_starts,
+    sort_distinct,
+)
+from omnigraph.lang.catalog import Catalog, TypeKey
+from omnigraph.lang.query.ir import Direction, Expand, Leg, join_types, walk_space
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
 _SMALL_EDGES: Final = 50_000
@@ -60,6 +68,12 @@ class NeighbourRanges:
             return np.arange(self.starts[0], self.starts[0] + self.degrees[0])
         return range_indices(self.starts, self.degrees)
 
+    def owners(self) -> npt.NDArray[np.int64]:
+        """Return, for every neighbour, which of the nodes it belongs to."""
+        if len(self.degrees) == 1:
+            return np.zeros(int(self.degrees[0]), np.int64)
+        return np.repeat(np.arange(len(self.degrees)), self.degrees)
+
 
 class Walker(Protocol):
     """Finds neighbours; nodes may repeat, but none is null."""
@@ -75,7 +89,7 @@ class MemoryWalker:
 
     mode = "csr"
 
-    def __init__(self, topology: Topology | UnionTopology, direction: Direction, per_edge: bool, reason: str) -> None:
+    def __init__(self, topology: AdjacencyCache, direction: Direction, per_edge: bool, reason: str) -> None:
         self.topology, self.direction = topology, direction
         self.adjacency = topology.adjacency(direction, per_edge=per_edge)
         self.reason = reason
@@ -97,52 +111,6 @@ class StorageWalker:
 
     mode = "indexed"
 
-    def __init__(self, run: QueryRun, edge: str, direction: Direction, per_edge: bool, reason: str) -> None:
-        self._run, self._edge, self._direction, self._per_edge = run, edge, direction, per_edge
-        self.reason = reason
-
-    def locate(self, nodes: Ids) -> NeighbourRanges:
-        frontier, positions = np.unique(nodes, return_inverse=True)
-        type_ = self._run.view.catalog.edges[self._edge]
-        lookups: list[tuple[Ids, Ids, Ids]] = []
-        target_count = 0
-        if self._direction is not Direction.IN:
-            lookups.append(self.lookup(frontier, "src", type_.source, "dst", type_.target))
-            target_count = self._run.nodes(type_.target).count
-        if self._direction is not Direction.OUT:
-            lookups.append(self.lookup(frontier, "dst", type_.target, "src", type_.source))
-            target_count = self._run.nodes(type_.source).count
-        if len(lookups) == 2:
-            # A self-loop is found from both endpoints but counts once.
-            source, target, edge = lookups[1]
-            not_loops = frontier[source] != target
-            lookups[1] = (source[not_loops], target[not_loops], edge[not_loops])
-        source, target, edge = (np.concatenate(parts) for parts in zip(*lookups, strict=True))
-        adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), target_count)
-        return locate_neighbours(adjacency, positions)
-
-    def lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
-        """Return, for every edge at the frontier, the place of its near end there, its far end and itself."""
-        if len(frontier) == 0:
-            empty = np.empty(0, np.int64)
-            return empty, empty, empty
-        ids: Any = self._run.nodes(near_type).values("id", frontier).array  # type: ignore[union-attr]  # ids are texts
-        edges = self._run.edges(self._edge)
-        condition = f"{near} IN ({', '.join(quote_literal(node_id) for node_id in ids.to_pylist())})"
-        table = edges.dataset.read([near, far], condition, with_row_id=True)
-        source = pc.index_in(table.column(near), value_set=ids.cast(pa.string())).to_numpy()
-        target = self._run.nodes(far_type).find_all(table.column(far))
-        has_target = target >= 0
-        rows = table.column(ROW_ID).to_numpy()
-        edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
-        return source[has_target], target[has_target], edge[has_target]
-
-
-class UnionStorageWalker:
-    """Looks up the edges of several types at just these nodes."""
-
-    mode = "indexed"
-
     def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool, reason: str) -> None:
         self._run, self._legs, self._per_edge, self.reason = run, legs, per_edge, reason
         self._near, self._far = run.nodes(near), run.nodes(far)
@@ -156,7 +124,7 @@ class UnionStorageWalker:
         return locate_neighbours(adjacency, positions)
 
     def _lookup_leg(self, frontier: Ids, leg: Leg) -> Iterator[tuple[Ids, Ids, Ids]]:
-        walker = StorageWalker(self._run, leg.edge, leg.direction, self._per_edge, self.reason)
+        """Yield, for the edges in each direction, the places of their near ends in the frontier, far ends and edges."""
         ends = (("src", leg.source), ("dst", leg.target))
         ways = {Direction.OUT: (ends,), Direction.IN: (ends[::-1],), Direction.BOTH: (ends, ends[::-1])}
         for (near, near_type), (far, far_type) in ways[leg.direction]:
@@ -167,42 +135,58 @@ class UnionStorageWalker:
             assert edge_offset is not None
             first, last = np.searchsorted(frontier, [offset, offset + self._run.nodes(near_type).count])
             local = frontier[first:last] - offset
-            source, target, edge = walker.lookup(local, near, near_type, far, far_type)
+            source, target, edge = self._lookup(leg.edge, local, near, near_type, far, far_type)
             if near == "dst" and leg.direction is Direction.BOTH and leg.source == leg.target:
                 # A self-loop is found from both endpoints but counts once.
                 not_loops = local[source] != target
                 source, target, edge = source[not_loops], target[not_loops], edge[not_loops]
             yield source + first, target + far_offset, edge + edge_offset
 
-
-def choose_union_walker(
-    run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, hops: int, frontier: int, *, per_edge: bool
-) -> Walker:
-    """Return the cheaper traversal of several edge types: lookups only if they are cheaper for each."""
-    indexed, reason = is_indexed_cheaper_for_all(run, [(leg.edge, leg.direction) for leg in legs], hops, frontier)
-    if not indexed:
-        return MemoryWalker(run.union_topology(legs, near, far), Direction.OUT, per_edge, reason)
-    for leg in legs:
-        run.topology(leg.edge).probes += 1
-    return UnionStorageWalker(run, legs, near, far, per_edge, reason)
+    def _lookup(
+        self, edge_type: str, frontier: Ids, near: str, near_type: str, far: str, far_type: str
+    ) -> tuple[Ids, Ids, Ids]:
+        if len(frontier) == 0:
+            empty = np.empty(0, np.int64)
+            return empty, empty, empty
+        ids: Any = self._run.nodes(near_type).values("id", frontier).array  # type: ignore[union-attr]  # ids are texts
+        edges = self._run.edges(edge_type)
+        condition = f"{near} IN ({', '.join(quote_literal(node_id) for node_id in ids.to_pylist())})"
+        table = edges.dataset.read([near, far], condition, with_row_id=True)
+        source = pc.index_in(table.column(near), value_set=ids.cast(pa.string())).to_numpy()
+        target = self._run.nodes(far_type).find_all(table.column(far))
+        has_target = target >= 0
+        rows = table.column(ROW_ID).to_numpy()
+        edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
+        return source[has_target], target[has_target], edge[has_target]
 
 
 def choose_walker(
-    run: QueryRun, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool
+    run: QueryRun, walk: Expand, near: str, far: str, hops: int, frontier: int, *, per_edge: bool
 ) -> Walker:
-    """Return the cheaper traversal, or the one that the settings force."""
-    indexed, reason = is_indexed_cheaper(run, edge, direction, hops, frontier)
-    if indexed:
-        run.topology(edge).probes += 1
-        return StorageWalker(run, edge, direction, per_edge, reason)
-    return MemoryWalker(run.topology(edge), direction, per_edge, reason)
+    """Return the cheaper traversal between types or unions, or the one that the settings force."""
+    is_indexed, reason = is_indexed_cheaper_for_all(run, walk, hops, frontier)
+    if is_indexed:
+        legs = walk_legs(run.view.catalog, walk)
+        for leg in legs:
+            run.topology(leg.edge).probes += 1
+        return StorageWalker(run, legs, near, far, per_edge, reason)
+    if walk.legs:
+        return MemoryWalker(run.union_topology(walk.legs, near, far), Direction.OUT, per_edge, reason)
+    return MemoryWalker(run.topology(walk.edge), walk.direction, per_edge, reason)
 
 
-def is_indexed_cheaper_for_all(
-    run: QueryRun, walks: Sequence[tuple[str, Direction]], hops: int, frontier: int
-) -> tuple[bool, str]:
-    """Return True if index lookups cost less for each of several edge types, and the reason."""
-    choices = [is_indexed_cheaper(run, *walk, hops, frontier) for walk in walks]
+def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:
+    """Return the legs of a walk; one edge type between single types is a leg as well."""
+    if walk.legs:
+        return walk.legs
+    edge = catalog.edges[walk.edge]
+    return (Leg(edge.name, walk.direction, edge.source, edge.target),)
+
+
+def is_indexed_cheaper_for_all(run: QueryRun, walk: Expand, hops: int, frontier: int) -> tuple[bool, str]:
+    """Return True if index lookups cost less for each edge type of a walk, and the reason."""
+    walks = [(leg.edge, leg.direction) for leg in walk.legs] or [(walk.edge, walk.direction)]
+    choices = [is_indexed_cheaper(run, edge, direction, hops, frontier) for edge, direction in walks]
     return min(choices, key=lambda choice: choice[0])
 
 
@@ -271,23 +255,32 @@ class HopBounds(NamedTuple):
     is_backwards: bool
 
 
+def hop_bounds(run: QueryRun, walk: Expand) -> HopBounds:
+    """Return the hop bounds of a run; an open range ends at the number of nodes, beyond which nothing is new."""
+    minimum = run.bound(walk.minimum, "hops")
+    if walk.maximum is None:
+        maximum = max(run.row_count(TypeKey.of("node", visited_types(walk))), minimum)
+    else:
+        maximum = run.bound(walk.maximum, "hops")
+        if walk.joins_types:
+            minimum, maximum = max(minimum, 1), min(maximum, 1)
+    return HopBounds(minimum, maximum, walk.is_backwards)
+
+
+def visited_types(walk: Expand) -> str:
+    """Return the types that a walk of several hops visits."""
+    return walk_space(walk.source_type, walk.legs) if walk.legs else walk.target_type
+
+
 def expand_once(run: QueryRun, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Expansion:
     """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
     located = walker.locate(nodes)
     run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
-    rows = _origin_rows(located)
     edges = located.adjacency.edges
     if edges is None:
-        return Expansion(rows, located.neighbours(), None, None)
+        return Expansion(located.owners(), located.neighbours(), None, None)
     entries = located.entries()
-    return Expansion(rows, located.adjacency.neighbours[entries], edges[entries], None)
-
-
-def _origin_rows(located: NeighbourRanges) -> Ids:
-    """Return, for every neighbour, which of the located nodes it belongs to."""
-    if len(located.degrees) == 1:
-        return np.zeros(int(located.degrees[0]), np.int64)
-    return np.repeat(np.arange(len(located.degrees)), located.degrees)
+    return Expansion(located.owners(), located.adjacency.neighbours[entries], edges[entries], None)
 
 
 def expand_into(run: QueryRun, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Expansion:
@@ -301,10 +294,10 @@ def expand_into(run: QueryRun, walker: Walker, nodes: Ids, ends: Ids, row_bytes:
         pairs = nodes.astype(np.int64) * max(adjacency.target_count, 1) + ends
         matches = _find_pairs(adjacency, pairs)
         run.spending.reserve(matches.total, row_bytes, where)
-        rows, entries = np.repeat(np.arange(len(nodes)), matches.degrees), matches.entries()
+        rows, entries = matches.owners(), matches.entries()
     else:
         run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
-        rows, entries = np.repeat(np.arange(len(nodes)), located.degrees), located.entries()
+        rows, entries = located.owners(), located.entries()
         is_joined = adjacency.neighbours[entries] == ends[rows]
         rows, entries = rows[is_joined], entries[is_joined]
     edges = None if adjacency.edges is None else adjacency.edges[entries]
@@ -381,8 +374,7 @@ def _probe_near_side(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -
 
 def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
     """Return the cost of marking the neighbours of owners, in lookups."""
-    is_owner = np.zeros(len(adjacency.degrees), np.bool_)
-    is_owner[owners] = True
+    is_owner = flag_positions(owners, len(adjacency.degrees))
     blocks = int(np.count_nonzero(is_owner)) // _owners_per_block(adjacency) + 1
     return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
 
@@ -437,20 +429,19 @@ def expand_hops(
     """Walk several hops from every node: each other node once, at its shortest distance, if that is within bounds."""
     sources, origins = np.unique(nodes, return_inverse=True)
     block = max(1, _FLAGS_MAX // max(node_count, 1))
-    parts: list[Expansion] = []
+    # Of each block: the sources, as their places, and what is reached from them after how many hops.
+    parts: list[tuple[Ids, Ids, Ids]] = [(np.empty(0, np.int64),) * 3]
     reached = 0
     for start in range(0, len(sources), block):
-        part = _walk_block(run, walker, sources[start : start + block], node_count, bounds, where, start)
-        parts.append(part)
-        reached += len(part.targets)
+        owners, targets, hops = _walk_block(run, walker, sources[start : start + block], node_count, bounds, where)
+        parts.append((owners + start, targets, hops))
+        reached += len(targets)
         run.spending.reserve(reached, row_bytes + _WORK_BYTES, where)
-    owners = np.concatenate([part.rows for part in parts] or [np.empty(0, np.int64)])
-    targets = np.concatenate([part.targets for part in parts] or [np.empty(0, np.int64)])
-    hops = np.concatenate([part.hops for part in parts if part.hops is not None] or [np.empty(0, np.int64)])
+    owners, targets, hops = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if len(sources) == len(nodes) == 1:
         return Expansion(owners, targets, None, hops)
     order = np.argsort(owners, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(sources)))])
+    starts = group_offsets(owners, len(sources))
     degrees = np.diff(starts)[origins]
     run.spending.reserve(int(degrees.sum()), row_bytes + _WORK_BYTES, where)
     entries = order[range_indices(starts[origins], degrees)]
@@ -464,13 +455,11 @@ def _walk_block(
     node_count: int,
     bounds: HopBounds,
     where: str,
-    first: int,
-) -> Expansion:
+) -> tuple[Ids, Ids, Ids]:
     """Walk breadth-first from all sources of a block at once; a state is a source and a node, packed into a number."""
     width = max(node_count, 1)
     frontier: npt.NDArray[np.int64] = np.arange(len(sources), dtype=np.int64) * width + sources
-    visited = np.zeros(len(sources) * width, np.bool_)
-    visited[frontier] = True
+    visited = flag_positions(frontier, len(sources) * width)
     emitted: list[tuple[npt.NDArray[np.int64], int]] = [(frontier, 0)] if bounds.minimum == 0 else []
     for hop in range(1, bounds.maximum + 1):
         run.check(where)
@@ -480,8 +469,7 @@ def _walk_block(
         if shifts is not None:
             reached = reached + np.repeat(shifts, located.degrees)
         if bounds.is_backwards and hop == 1:
-            has_loop = np.zeros(len(sources), np.bool_)
-            has_loop[_self_loops(reached, frontier, located) // width] = True
+            has_loop = flag_positions(_self_loops(reached, frontier, located) // width, len(sources))
         if hop == bounds.minimum:
             # A node that is its own neighbour is reached again one hop later, and only then can that be its first
             # time within the bounds; it is never walked from again. Backwards, that node is the one started from.
@@ -500,7 +488,7 @@ def _walk_block(
     states = np.concatenate([states for states, _ in emitted] or [np.empty(0, np.int64)])
     hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
     owners = states // width
-    return Expansion(owners + first, states - owners * width, None, hops)
+    return owners, states - owners * width, hops
 
 
 def _locate_states(
@@ -524,7 +512,4 @@ def _unvisited(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.
     """Return the states not visited before, distinct and sorted."""
     if len(reached) * 16 < len(visited):
         return sort_distinct(reached[~visited[reached]])
-    flags = np.zeros(len(visited), np.bool_)
-    flags[reached] = True
-    flags &= ~visited
-    return np.flatnonzero(flags)
+    return np.flatnonzero(flag_positions(reached, len(visited)) & ~visited)

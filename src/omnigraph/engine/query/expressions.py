@@ -7,11 +7,11 @@ opposite, so that three-valued logic needs no third value in the masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import decode_literal
 from omnigraph.engine.query.adjacency import type_names
@@ -29,6 +29,8 @@ from omnigraph.engine.query.vectors import (
     Rows,
     Strings,
     Vector,
+    flag_positions,
+    is_null_constant,
     materialize,
     repeat_value,
     to_arrow,
@@ -80,6 +82,18 @@ def compile_value(expression: ir.Expr) -> Evaluate:
             return _compile_truth(expression)
         case _:
             return _raise_unknown_column(expression)
+
+
+def compile_constant(expression: ir.Expr) -> Callable[[QueryRun], Any]:
+    """Return a function from a run to the value of an expression that reads no variable."""
+    evaluate = compile_value(expression)
+
+    def value(run: QueryRun) -> Any:
+        constant = evaluate(run, UNIT_ROW)
+        assert isinstance(constant, Constant)
+        return constant.value
+
+    return value
 
 
 def _compile_call(call: ir.Call) -> Evaluate:
@@ -171,10 +185,9 @@ def _compile_quantifier(quantifier: ir.Quantifier) -> Evaluate:
     def test(run: QueryRun, rows: Rows) -> Vector:
         lists = materialize(evaluate(run, rows), rows.count)
         assert isinstance(lists, Lists)
-        lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False)
-        parents = np.repeat(np.arange(rows.count), lengths)
+        parents = np.repeat(np.arange(rows.count), lists.lengths)
         items = rows.take(parents)
-        values = {**items.values, quantifier.item: vector_from_arrow(pc.list_flatten(lists.array))}
+        values = {**items.values, quantifier.item: lists.items}
         items = Rows(items.count, items.columns, values)
         true, false = is_true(run, items), is_false(run, items)
         decided = np.bincount(parents[true if is_any else false], minlength=rows.count) > 0
@@ -323,17 +336,12 @@ def _compile_null_test(operand: ir.Expr, negated: bool) -> Predicate:
     if isinstance(operand, ir.NodeRef | ir.HopsRef | ir.PathRef):
         variable = operand.variable
         return lambda run, rows: (rows.columns[variable] < 0) ^ negated
-    if isinstance(operand, ir.PropertyRef):
+    if isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB:
         (key, property_), variable = stored_column(operand), operand.variable
-        is_blob = operand.type.scalar is Scalar.BLOB
 
         def test(run: QueryRun, rows: Rows) -> Mask:
-            ids = rows.columns[variable]
-            if is_blob:
-                mask = run.entities(key).null_mask(property_)
-                missing = (mask[ids] if len(mask) else np.ones(len(ids), np.bool_)) | (ids < 0)
-            else:
-                missing = _null_mask(run.entities(key).values(property_, ids), rows.count)
+            ids, mask = rows.columns[variable], run.entities(key).null_mask(property_)
+            missing = (mask[ids] if len(mask) else np.ones(len(ids), np.bool_)) | (ids < 0)
             return missing ^ negated
 
         return test
@@ -344,28 +352,25 @@ def _compile_null_test(operand: ir.Expr, negated: bool) -> Predicate:
 def _null_mask(vector: Vector, count: int) -> Mask:
     if isinstance(vector, Constant):
         return np.full(count, vector.value is None)
-    if isinstance(vector, Numbers):
-        return np.zeros(count, np.bool_) if vector.valid is None else ~vector.valid
-    mask: Mask = vector.array.is_null().to_numpy(zero_copy_only=False)
-    return mask
+    valid = validity(vector)
+    return np.zeros(count, np.bool_) if valid is None else ~valid
 
 
 def _compile_membership(
     operand: ir.Expr, collection: ir.Literal | ir.ParameterRef, *, is_negated: bool = False
 ) -> Predicate:
-    evaluate, items = compile_value(operand), compile_value(collection)
+    evaluate, items = compile_value(operand), compile_constant(collection)
 
     def test(run: QueryRun, rows: Rows, values: Vector, count: int) -> Mask:
-        members = items(run, rows)
-        assert isinstance(members, Constant)
+        members = items(run)
         # A null among the items may be anything, so nothing is known not to be there.
-        if not isinstance(members.value, tuple) or (is_negated and None in members.value):
+        if not isinstance(members, tuple) or (is_negated and None in members):
             return np.zeros(count, np.bool_)
         if not is_negated:
-            return is_member(values, members.value, count)
-        if isinstance(values, Constant) and values.value is None:
+            return is_member(values, members, count)
+        if is_null_constant(values):
             return np.zeros(count, np.bool_)
-        return mask_nulls(~is_member(values, members.value, count), validity(values))
+        return mask_nulls(~is_member(values, members, count), validity(values))
 
     if isinstance(operand, ir.PropertyRef) and operand.type.is_text:
         return _compile_string_predicate(operand, test)
@@ -373,27 +378,32 @@ def _compile_membership(
 
 
 def _compile_text_match(match: ir.TextMatch) -> Predicate:
-    field, function = match.field, match.function
-    query = compile_value(match.query)
-    edits = compile_value(match.max_edits) if match.max_edits is not None else None
+    field, search = match.field, compile_text_search(match)
 
     def test(run: QueryRun, rows: Rows) -> Mask:
-        from omnigraph.engine.query.ranking import match_text
-
-        search_text = query(run, rows)
-        assert isinstance(search_text, Constant)
-        if not isinstance(search_text.value, str):
-            return np.zeros(rows.count, np.bool_)
-        bound = edits(run, rows) if edits is not None else None
-        max_edits_value = bound.value if isinstance(bound, Constant) and isinstance(bound.value, int) else None
         entities = run.nodes(field.owner)
-        matching_rows = match_text(run.view, field.owner, field.property, search_text.value, function, max_edits_value)
-        mask = np.zeros(entities.count + 1, np.bool_)
-        mask[entities.from_row_ids(np.asarray(matching_rows, np.uint64))] = True
+        matching_ids = entities.from_row_ids(search(run))
         # The extra last entry is what a null id reads; it matches nothing.
-        return mask[rows.columns[field.variable]]
+        return flag_positions(matching_ids, entities.count + 1)[rows.columns[field.variable]]
 
     return test
+
+
+def compile_text_search(match: ir.TextMatch) -> Callable[[QueryRun], npt.NDArray[np.uint64]]:
+    """Return a function from a run to the sorted row ids that a text condition matches."""
+    field, query = match.field, compile_constant(match.query)
+    edits = compile_constant(match.max_edits) if match.max_edits is not None else None
+
+    def search(run: QueryRun) -> npt.NDArray[np.uint64]:
+        from omnigraph.engine.query.ranking import match_text
+
+        text, bound = query(run), edits(run) if edits is not None else None
+        if not isinstance(text, str):
+            return np.empty(0, np.uint64)
+        max_edits = bound if isinstance(bound, int) else None
+        return match_text(run.view, field.owner, field.property, text, match.function, max_edits)
+
+    return search
 
 
 def variables_of(expression: ir.Expr | None) -> set[str]:

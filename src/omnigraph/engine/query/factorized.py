@@ -32,7 +32,7 @@ from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours,
 from omnigraph.engine.query.expressions import Evaluate, variables_of, walk
 from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
-from omnigraph.engine.query.vectors import Ids, Numbers, Rows, Vector, materialize
+from omnigraph.engine.query.vectors import Ids, Numbers, Rows, Vector, flag_positions, materialize
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
@@ -56,9 +56,6 @@ class TreeEdge:
     def adjacency(self, run: QueryRun) -> Adjacency:
         return run.topology(self.edge).adjacency(self.direction, per_edge=self.per_edge)
 
-    def backwards(self, run: QueryRun) -> Adjacency:
-        return run.topology(self.edge).adjacency(REVERSED[self.direction], per_edge=self.per_edge)
-
 
 @dataclass
 class Vertex:
@@ -74,10 +71,6 @@ class Vertex:
     @property
     def is_free(self) -> bool:
         return not self.conditions and not self.negations and self.find_key is None
-
-    @property
-    def is_free_leaf(self) -> bool:
-        return self.is_free and not self.branches
 
 
 @dataclass(frozen=True)
@@ -144,19 +137,21 @@ def build_forest(pipeline: Pipeline) -> Forest | None:
             vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
             trees[step.variable] = len(roots)
             roots.append(step.variable)
-        elif isinstance(step, Expand) and step.is_single and step.hops_variable is None and not step.legs:
-            if any(condition.variables != {step.target} for condition in step.conditions):
+        elif isinstance(step, Expand):
+            walk, target = step.walk, step.walk.target
+            is_plain_hop = walk.is_single and walk.hops_variable is None and not walk.legs
+            if not is_plain_hop or any(condition.variables != {target} for condition in step.conditions):
                 return None
-            vertices[step.target] = Vertex(step.target, step.target_type, step.conditions)
-            branch = TreeEdge(step.edge, step.direction, step.edge_variable is not None, vertices[step.target])
-            vertices[step.source].branches.append(branch)
-            trees[step.target] = trees[step.source]
+            vertices[target] = Vertex(target, walk.target_type, step.conditions)
+            branch = TreeEdge(walk.edge, walk.direction, walk.edge_variable is not None, vertices[target])
+            vertices[walk.source].branches.append(branch)
+            trees[target] = trees[walk.source]
         elif isinstance(step, AntiJoin) and len(step.correlated) == 1 and step.correlated[0] in vertices:
             vertices[step.correlated[0]].negations.append(step)
         else:
             return None
-    walks = sum(len(vertex.branches) for vertex in vertices.values())
-    return Forest(vertices, tuple(roots), trees) if walks <= QUERY_WEIGHED_WALKS_MAX else None
+    walk_count = sum(len(vertex.branches) for vertex in vertices.values())
+    return Forest(vertices, tuple(roots), trees) if walk_count <= QUERY_WEIGHED_WALKS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +230,7 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
     is_all = ids is run.nodes(near_type(run, branch.edge, branch.direction)).all
     degrees = adjacency.degrees if is_all else adjacency.degrees[ids]
     # Nothing below to count: every edge is one way.
-    if branch.to.is_free_leaf and factor is None:
+    if factor is None and branch.to.is_free and not branch.to.branches:
         return degrees
     # Weigh all nodes of the other end once if the edges lead to most of them anyway, otherwise only those they lead to.
     if is_all or int(degrees.sum()) >= entities.count:
@@ -250,9 +245,8 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
             dense[selected] = below
     else:
         located = locate_neighbours(adjacency, ids)
-        flags = np.zeros(entities.count, np.bool_)
-        flags[adjacency.neighbours[located.entries()]] = True
-        selected = select_nodes(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
+        reached = np.flatnonzero(flag_positions(located.neighbours(), entities.count)).astype(entities.dtype)
+        selected = select_nodes(run, branch.to, reached)
         dense = np.zeros(entities.count, np.int64 if factor is None else factor.values.dtype)
         dense[selected] = path_weights(run, branch.to, selected, factor)
     if factor is None and float(dense.max(initial=0)) * float(degrees.max(initial=0)) > _COUNT_MAX:
@@ -264,12 +258,12 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
 def _gather_weights(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
     """Return the sum of the neighbours' weights for each node."""
     located = locate_neighbours(adjacency, ids)
-    if not located.is_all and located.total * 2 > len(adjacency.neighbours):
+    if located.is_all:
+        return _gather_all_weights(adjacency, dense)
+    if located.total * 2 > len(adjacency.neighbours):
         # Gathering all edges in order is cheaper than random access to most of them.
         sums: Weights = _gather_all_weights(adjacency, dense)[ids]
         return sums
-    if located.is_all:
-        return _gather_all_weights(adjacency, dense)
     return _sum_ranges(dense[located.neighbours()], located.degrees, dense.dtype)
 
 
@@ -293,10 +287,10 @@ def _sum_ranges(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype
 
 def _scatter_weights(run: QueryRun, branch: TreeEdge, selected: Ids, below: Weights, ids: Ids) -> Weights:
     """Scatter the weights of few nodes to their reverse neighbours."""
-    backwards = branch.backwards(run)
+    backwards = run.topology(branch.edge).adjacency(REVERSED[branch.direction], per_edge=branch.per_edge)
     located = locate_neighbours(backwards, selected)
     sums = np.zeros(run.nodes(near_type(run, branch.edge, branch.direction)).count, below.dtype)
-    np.add.at(sums, backwards.neighbours[located.entries()], np.repeat(below, located.degrees))
+    np.add.at(sums, located.neighbours(), np.repeat(below, located.degrees))
     return sums[ids]
 
 

@@ -36,6 +36,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.rules.arrow_typing import pc
 
+Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 Implementation: TypeAlias = Callable[[Sequence[Vector], PropertyType, int], Vector]
 _I64_MIN: Final = -(2**63)
 # Products below this are exact enough as floats to say that they fit 64 bits.
@@ -82,18 +83,28 @@ def _arithmetic(name: str) -> Implementation:
             zero = Constant(0, PropertyType(type_.scalar))
             return apply([zero, arguments[0]], type_, count)
         if type_.scalar is Scalar.I64:
-            (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
-            valid = combine_validity(valid_a, valid_b)
+            (a, b), valid = _integer_pair(arguments, name)
             if all(map(_is_narrow, arguments)):
                 return Numbers(_OPERATIONS[name](a, b), valid)
             result, overflow = _INTEGER_OPERATIONS[name](a, b)
-            raise_overflow(overflow if valid is None else overflow & valid, name)
+            raise_overflow(overflow, valid, name)
             return Numbers(result, valid)
-        (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+        (x, y), valid = _float_pair(arguments)
         with np.errstate(all="ignore"):
-            return Numbers(_OPERATIONS[name](x, y), combine_validity(valid_x, valid_y))
+            return Numbers(_OPERATIONS[name](x, y), valid)
 
     return apply
+
+
+def _integer_pair(arguments: Sequence[Vector], name: str) -> tuple[Pair, Mask | None]:
+    """Return two operands as integers, and where both are valid."""
+    (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
+    return (a, b), combine_validity(valid_a, valid_b)
+
+
+def _float_pair(arguments: Sequence[Vector]) -> tuple[Pair, Mask | None]:
+    (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+    return (x, y), combine_validity(valid_x, valid_y)
 
 
 def _is_narrow(vector: Vector) -> bool:
@@ -104,7 +115,6 @@ def _is_narrow(vector: Vector) -> bool:
 
 
 _NARROW: Final = frozenset(map(np.dtype, ("i1", "i2", "i4", "u1", "u2")))
-Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 def _add(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Pair:
@@ -136,25 +146,21 @@ _OPERATIONS: Final[Mapping[str, np.ufunc]] = {"+": np.add, "-": np.subtract, "*"
 
 
 def _divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+    (x, y), valid = _float_pair(arguments)
     with np.errstate(all="ignore"):
-        return Numbers(x / y, combine_validity(valid_x, valid_y, _nonzero(y, count)))
+        return Numbers(x / y, combine_validity(valid, _nonzero(y, count)))
 
 
 def _remainder(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    if type_.scalar is Scalar.I64:
-        (x, valid_x), (y, valid_y) = integers(arguments[0], "%"), integers(arguments[1], "%")
-    else:
-        (x, valid_x), (y, valid_y) = numbers(arguments[0]), numbers(arguments[1])
+    (x, y), valid = _integer_pair(arguments, "%") if type_.scalar is Scalar.I64 else _float_pair(arguments)
     with np.errstate(all="ignore"):
-        return Numbers(np.fmod(x, y), combine_validity(valid_x, valid_y, _nonzero(y, count)))
+        return Numbers(np.fmod(x, y), combine_validity(valid, _nonzero(y, count)))
 
 
 def _integer_divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    (a, valid_a), (b, valid_b) = integers(arguments[0], "div"), integers(arguments[1], "div")
-    valid = combine_validity(valid_a, valid_b, _nonzero(b, count))
-    overflow = (a == _I64_MIN) & (b == -1)
-    raise_overflow(overflow if valid is None else overflow & valid, "div")
+    (a, b), valid = _integer_pair(arguments, "div")
+    valid = combine_validity(valid, _nonzero(b, count))
+    raise_overflow((a == _I64_MIN) & (b == -1), valid, "div")
     with np.errstate(all="ignore"):
         # The remainder has the sign of the dividend, so what is left divides evenly, and towards zero.
         return Numbers((a - np.fmod(a, b)) // b, valid)
@@ -171,7 +177,7 @@ def _on_numbers(name: str, on_integers: Callable[[Any], Any] | None, on_floats: 
         if type_.scalar is Scalar.I64 and on_integers is not None:
             data, valid = integers(arguments[0], name)
             if name == "abs":
-                raise_overflow((data == _I64_MIN) if valid is None else (data == _I64_MIN) & valid, name)
+                raise_overflow(data == _I64_MIN, valid, name)
             return Numbers(on_integers(data), valid)
         data, valid = numbers(arguments[0])
         with np.errstate(all="ignore"):
@@ -266,9 +272,9 @@ def _nullif(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vec
 # -- strings ---------------------------------------------------------------------------------------------------
 
 
-def _on_string(kernel: Callable[[Any], Any]) -> Implementation:
+def _on_array(kernel: Callable[[Any], Any]) -> Implementation:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        return vector_from_arrow(kernel(_string_array(arguments[0], count)))
+        return vector_from_arrow(kernel(_array(arguments[0], count)))
 
     return apply
 
@@ -283,24 +289,32 @@ def _change_case(of_ascii: Callable[[Any], Any], of_any: Callable[[Any], Any]) -
     return apply
 
 
-def _string_array(vector: Vector, count: int) -> Any:
-    strings = materialize(vector, count)
-    assert isinstance(strings, Strings)
-    return strings.array
-
-
-def _length(array: Any) -> Any:
-    return pc.utf8_length(array).cast(pa.int64())
+def _array(vector: Vector, count: int) -> Any:
+    """Return strings or lists as an Arrow array."""
+    values = materialize(vector, count)
+    assert isinstance(values, Strings | Lists)
+    return values.array
 
 
 def _concat(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    arrays = [_string_array(item, count) for item in arguments]
+    arrays = [_array(item, count) for item in arguments]
     return Strings(pc.binary_join_element_wise(*arrays, "", null_handling="emit_null"))
 
 
-def _by_constants(vector: Vector, parameters: Sequence[Vector], count: int, kernel: Callable[..., Any]) -> Vector:
-    """Apply a kernel whose parameters must be constants, once for each distinct combination of them."""
-    array = _string_array(vector, count)
+def _by_constants(kernel: Callable[..., Any]) -> Implementation:
+    """Return a function of strings by a kernel whose parameters must be constants."""
+
+    def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
+        return _apply_by_constants(kernel, arguments[0], arguments[1:], count)
+
+    return apply
+
+
+def _apply_by_constants(
+    kernel: Callable[..., Any], strings: Vector, parameters: Sequence[Vector], count: int
+) -> Vector:
+    """Apply a kernel once for each distinct combination of its parameters."""
+    array = _array(strings, count)
     if all(isinstance(item, Constant) for item in parameters):
         return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
     columns = [to_arrow_plain(item, count) for item in parameters]
@@ -331,29 +345,17 @@ def _neutral(value: Any, type_: pa.DataType) -> Any:
     return "" if pa.types.is_string(type_) else 0
 
 
-def _replace(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    return _by_constants(arguments[0], arguments[1:], count, _replace_substring)
-
-
-def _replace_substring(array: Any, pattern: str, replacement: str) -> Any:
+def _replace(array: Any, pattern: str, replacement: str) -> Any:
     return array if pattern == "" else pc.replace_substring(array, pattern=pattern, replacement=replacement)
 
 
-def _substring(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    return _by_constants(arguments[0], arguments[1:], count, _slice)
-
-
-def _slice(array: Any, start: int, length: int | None = None) -> Any:
+def _substring(array: Any, start: int, length: int | None = None) -> Any:
     first = min(max(start, 0), _POSITION_MAX)
     stop = _POSITION_MAX if length is None else min(max(start + max(length, 0), 0), _POSITION_MAX)
     return pc.utf8_slice_codeunits(array, start=first, stop=max(first, stop))
 
 
-def _split(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    return _by_constants(arguments[0], arguments[1:], count, _split_pattern)
-
-
-def _split_pattern(array: Any, separator: str) -> Any:
+def _split(array: Any, separator: str) -> Any:
     if separator == "":
         # Nothing separates, so the whole is the one part.
         lists: Any = pa.ListArray.from_arrays(pa.array(np.arange(len(array) + 1), pa.int32()), array.fill_null(""))
@@ -364,17 +366,11 @@ def _split_pattern(array: Any, separator: str) -> Any:
 # -- lists -----------------------------------------------------------------------------------------------------
 
 
-def _size(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    lists = materialize(arguments[0], count)
-    assert isinstance(lists, Lists)
-    return vector_from_arrow(pc.list_value_length(lists.array).cast(pa.int64()))
-
-
 def _element(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
     lists = materialize(arguments[0], count)
     assert isinstance(lists, Lists)
     positions, valid = integers(arguments[1], "element")
-    lengths = pc.fill_null(pc.list_value_length(lists.array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = lists.lengths
     starts = np.cumsum(lengths) - lengths
     offsets = np.where(positions < 0, positions + lengths, positions)
     is_present = (offsets >= 0) & (offsets < lengths)
@@ -400,15 +396,15 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "least": _extreme(CompareOp.LT),
     "coalesce": _coalesce,
     "nullif": _nullif,
-    "lower": _on_string(_change_case(pc.ascii_lower, pc.utf8_lower)),
-    "upper": _on_string(_change_case(pc.ascii_upper, pc.utf8_upper)),
-    "trim": _on_string(pc.utf8_trim_whitespace),
-    "length": _on_string(_length),
+    "lower": _on_array(_change_case(pc.ascii_lower, pc.utf8_lower)),
+    "upper": _on_array(_change_case(pc.ascii_upper, pc.utf8_upper)),
+    "trim": _on_array(pc.utf8_trim_whitespace),
+    "length": _on_array(lambda strings: pc.utf8_length(strings).cast(pa.int64())),
     "concat": _concat,
-    "replace": _replace,
-    "substring": _substring,
-    "split": _split,
-    "size": _size,
+    "replace": _by_constants(_replace),
+    "substring": _by_constants(_substring),
+    "split": _by_constants(_split),
+    "size": _on_array(lambda lists: pc.list_value_length(lists).cast(pa.int64())),
     "element": _element,
     **DATE_FUNCTIONS,
 }

@@ -1,4 +1,4 @@
-"""Physical operators: scan, expand, cycle checks, filter, anti join and optional join.
+"""Physical operators: scan, hash join, expand, cycle checks, filter, anti join and optional join.
 
 Operators are built once per plan and stateless; `keep` names the variables that later steps need.
 """
@@ -8,33 +8,111 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import pyarrow as pa
 
-from omnigraph.engine.query.adjacency import convert_ids
+from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import (
     MANY_PAIRS,
     Expansion,
     HopBounds,
+    NeighbourRanges,
     Walker,
-    choose_union_walker,
     choose_walker,
     expand_hops,
     expand_into,
     expand_once,
+    hop_bounds,
     intersect_neighbours,
     is_indexed_cheaper,
+    visited_types,
 )
-from omnigraph.engine.query.expressions import Predicate
-from omnigraph.engine.query.hash_join import Join, hash_join
+from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
+from omnigraph.engine.query.ordering import Codes, encode_values
 from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
-from omnigraph.engine.query.vectors import Ids, Mask, Rows, concatenate_rows, distinct_rows, range_indices
-from omnigraph.lang.catalog import TypeKey
+from omnigraph.engine.query.vectors import (
+    Ids,
+    Mask,
+    Numbers,
+    Rows,
+    Strings,
+    Vector,
+    concatenate_rows,
+    distinct_rows,
+    flag_positions,
+    group_offsets,
+    range_indices,
+)
+from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_hops, format_search
 from omnigraph.lang.query.ir import REVERSED, Direction
+
+
+@dataclass(frozen=True)
+class Join:
+    """A property of the scanned nodes that must equal a property of the rows so far."""
+
+    scanned: Evaluate
+    bound: Evaluate
+    text: str
+
+
+def compile_join(variable: str, bound: set[str], condition: ir.Expr, text: str) -> Join | None:
+    """Return a condition as a join of a scan, or None when it is not one."""
+    if not isinstance(condition, ir.Compare) or condition.op is not ir.CompareOp.EQ:
+        return None
+    sides = (condition.left, condition.right)
+    for scanned, bound_side in (sides, sides[::-1]):
+        is_pair = isinstance(scanned, ir.PropertyRef) and isinstance(bound_side, ir.PropertyRef | ir.ValueRef)
+        if (
+            is_pair
+            and variables_of(scanned) == {variable}
+            and variables_of(bound_side) <= bound
+            and _is_joinable(scanned, bound_side)
+        ):
+            return Join(compile_value(scanned), compile_value(bound_side), text)
+    return None
+
+
+def _is_joinable(scanned: ir.Expr, bound_side: ir.Expr) -> bool:
+    assert scanned.type is not None
+    assert bound_side.type is not None
+    first, second = scanned.type, bound_side.type
+    if first.is_list or second.is_list:
+        return False
+    # The largest unsigned integers do not fit beside signed ones, so they are compared pair by pair.
+    narrow = INTEGERS - {Scalar.U64}
+    kinds = {Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BOOL}
+    return (first.scalar in narrow and second.scalar in narrow) or (first.scalar is second.scalar in kinds)
+
+
+def hash_join(left: Vector, right: Vector) -> NeighbourRanges:
+    """Return, for each left value, where the equal right values are; a null equals nothing."""
+    codes, size, left_count = _join_codes(left, right)
+    lefts, rights = codes[:left_count], codes[left_count:]
+    # The code of null is 0, and nothing is there.
+    non_null = np.flatnonzero(rights)
+    order = non_null[np.argsort(rights[non_null], kind="stable")]
+    starts = group_offsets(rights[non_null], size)
+    matches = Adjacency(starts, order, None, len(rights))
+    return NeighbourRanges(matches, starts[:-1][lefts], matches.degrees[lefts])
+
+
+def _join_codes(left: Vector, right: Vector) -> tuple[Codes, int, int]:
+    """Return the codes of the left values and then the right ones, how many codes there may be, and left values."""
+    if isinstance(left, Strings) and isinstance(right, Strings):
+        strings: Any = pa.chunked_array([left.array, right.array]).combine_chunks()
+        return *encode_values(Strings(strings), len(strings)), len(left.array)
+    assert isinstance(left, Numbers)
+    assert isinstance(right, Numbers)
+    data = np.concatenate([left.data.astype(np.int64), right.data.astype(np.int64)])
+    valid = np.concatenate([left.valid_mask, right.valid_mask])
+    return *encode_values(Numbers(data, valid), len(data)), len(left.data)
+
 
 # Fewer than one row in this many are worth copying before the next condition is checked.
 _SELECTIVE: Final = 8
@@ -125,10 +203,7 @@ class Scan:
             )
             rows = rows.only(self.keep)
             run.spending.reserve(matches.total, rows.row_bytes + 32, self.title)
-            left_rows = np.repeat(np.arange(rows.count), matches.degrees)
-            return rows.take(left_rows).with_columns(
-                {self.variable: ids[matches.adjacency.neighbours[matches.entries()]]}
-            )
+            return rows.take(matches.owners()).with_columns({self.variable: ids[matches.neighbours()]})
         rows = rows.only(self.keep)
         total = rows.count * len(ids)
         run.spending.reserve(total, rows.row_bytes + ids.dtype.itemsize, self.title)
@@ -148,121 +223,78 @@ class Scan:
 class Expand:
     """One walk from a bound variable; the conditions apply to the reached nodes."""
 
-    source: str
-    target: str
-    target_type: str
-    edge: str
-    direction: Direction
-    minimum: ir.HopBound
-    maximum: ir.HopBound | None
+    walk: ir.Expand
     conditions: tuple[Condition, ...]
-    edge_variable: str | None
-    hops_variable: str | None
-    is_backwards: bool = False
-    source_type: str = ""
-    legs: tuple[ir.Leg, ...] = ()
-    path: ir.Path | None = None
     keep: frozenset[str] = frozenset()
     is_existence: bool = False
     inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
-        hops = "" if self.is_single else format_hops(self.minimum, self.maximum)
-        edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
-        walk = f"${self.source} {self.direction} {edge}{hops} ${self.target}: {self.target_type}"
+        walk = self.walk
+        hops = "" if walk.is_single else format_hops(walk.minimum, walk.maximum)
         verb = "test" if self.is_existence else "expand"
-        if self.path is not None:
-            verb = f"paths ${self.path.variable} {format_search(self.path)}"
-        return f"{verb} {walk}{format_conditions(self.conditions)}"
-
-    @property
-    def is_single(self) -> bool:
-        return self.minimum == self.maximum == 1 and self.path is None
-
-    @property
-    def joins_types(self) -> bool:
-        """True for one edge between different types, which cannot follow itself: it is walked once or not at all."""
-        return not self.legs and self.source_type != self.target_type
+        if walk.path is not None:
+            verb = f"paths ${walk.path.variable} {format_search(walk.path)}"
+        target = f"${walk.target}: {walk.target_type}{format_conditions(self.conditions)}"
+        return f"{verb} {_format_walk(walk)}{hops} {target}"
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
-        rows = drop_null_rows(rows, self.source)
-        bounds = self.bounds(run)
+        walk = self.walk
+        rows = drop_null_rows(rows, walk.source)
+        bounds = hop_bounds(run, walk)
         if bounds.minimum > bounds.maximum:
             rows = rows.take(np.empty(0, np.int64))
-        sources = rows.columns[self.source]
+        sources = rows.columns[walk.source]
         if self.is_existence:
             return rows.where(self.test(run, sources))
+        if walk.path is not None:
+            return self._search_paths(run, rows, walk.path, bounds)
         outer = rows.only(self.keep)
-        if self.path is not None:
-            return self._search_paths(run, rows, self.path, bounds)
         reached = self._reach(run, sources, bounds, outer.row_bytes + 8)
-        bindings: dict[str, Ids] = {self.target: reached.targets}
-        if self.edge_variable is not None and reached.edges is not None:
-            bindings[self.edge_variable] = reached.edges
-        if self.hops_variable is not None:
-            bindings[self.hops_variable] = (
-                np.ones(len(reached.targets), np.int64) if reached.hops is None else reached.hops
-            )
+        bindings = {walk.target: reached.targets, **_bind_edges_and_hops(walk, reached)}
         return extend_rows(run, outer, reached.rows, bindings, self.conditions)
 
     def _search_paths(self, run: QueryRun, rows: Rows, path: ir.Path, bounds: HopBounds) -> Rows:
-        space, edges = run.nodes(self.space), run.edges(self.edge)
+        walk, space_type = self.walk, visited_types(self.walk)
+        space, edges = run.nodes(space_type), run.edges(walk.edge)
         if path.end is not None:
             rows = drop_null_rows(rows, path.end)
         run.note("traversal", "csr")
         run.note("because", "paths are searched in memory")
-        topology = run.union_topology(self.legs, self.space, self.space)
+        topology = run.union_topology(walk.legs, space_type, space_type)
         graph = topology.derived(path.weight, lambda adjacency: build_path_graph(adjacency, edges, path.weight))
-        starts = convert_ids(
-            rows.columns[self.source], run.nodes(self.source_type), self.source_type, space, self.space
-        )
+        starts = run.convert_ids(rows.columns[walk.source], walk.source_type, space_type)
         ends = None
         if path.end is not None:
             # A node of a type that no path leads to has an end that none of them has.
-            ends = convert_ids(rows.columns[path.end], run.nodes(self.target_type), self.target_type, space, self.space)
+            ends = run.convert_ids(rows.columns[path.end], walk.target_type, space_type)
             rows, starts, ends = rows.where(ends >= 0), starts[ends >= 0], ends[ends >= 0]
         count = None if path.is_all else run.bound(path.count, "shortest", least=1)
         search = PathSearch(run, graph, bounds, count, space.id_ranks, self.title)
         paths, table = search.search(starts, ends, (space, edges))
         run.scratch[path_key(path.variable)] = table
-        targets = convert_ids(paths.targets, space, self.space, run.nodes(self.target_type), self.target_type)
+        targets = run.convert_ids(paths.targets, space_type, walk.target_type)
         kept = np.flatnonzero(targets >= 0)
-        bindings: dict[str, Ids] = {self.target: targets[kept], path.variable: paths.numbers[kept]}
+        bindings: dict[str, Ids] = {walk.target: targets[kept], path.variable: paths.numbers[kept]}
         return extend_rows(run, rows.only(self.keep), paths.rows[kept], bindings, self.conditions)
 
     def test(self, run: QueryRun, sources: Ids) -> Mask:
         """Return the mask of nodes that have a neighbour; none may be null."""
-        walker = _choose_walker(run, self, self.source_type, self.target_type, 1, len(sources))
-        return walker.locate(sources).degrees > 0
-
-    def bounds(self, run: QueryRun) -> HopBounds:
-        """Return the hop bounds of a run; an open range ends at the number of nodes, beyond which nothing is new."""
-        minimum = run.bound(self.minimum, "hops")
-        if self.maximum is None:
-            maximum = max(run.row_count(TypeKey.of("node", self.space)), minimum)
-        else:
-            maximum = run.bound(self.maximum, "hops")
-            if self.joins_types:
-                minimum, maximum = max(minimum, 1), min(maximum, 1)
-        return HopBounds(minimum, maximum, self.is_backwards)
-
-    @cached_property
-    def space(self) -> str:
-        """The types that a walk of several hops visits."""
-        return ir.walk_space(self.source_type, self.legs) if self.legs else self.target_type
+        return _choose_walker(run, self.walk, len(sources)).locate(sources).degrees > 0
 
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
-        if self.is_single or self.joins_types:
-            walker = _choose_walker(run, self, self.source_type, self.target_type, 1, len(sources))
-            return expand_once(run, walker, sources, row_bytes, self.title)
-        space = run.nodes(self.space)
-        walker = _choose_walker(run, self, self.space, self.space, bounds.maximum, len(sources))
-        if not self.legs:
-            return expand_hops(run, walker, sources, space.count, bounds, row_bytes, self.title)
-        starts = convert_ids(sources, run.nodes(self.source_type), self.source_type, space, self.space)
-        reached = expand_hops(run, walker, starts, space.count, bounds, row_bytes, self.title)
-        targets = convert_ids(reached.targets, space, self.space, run.nodes(self.target_type), self.target_type)
+        walk = self.walk
+        if walk.is_single or walk.joins_types:
+            return expand_once(run, _choose_walker(run, walk, len(sources)), sources, row_bytes, self.title)
+        space = visited_types(walk)
+        node_count = run.nodes(space).count
+        walker = _choose_walker(run, walk, len(sources), bounds.maximum, (space, space))
+        starts = run.convert_ids(sources, walk.source_type, space)
+        reached = expand_hops(run, walker, starts, node_count, bounds, row_bytes, self.title)
+        if space == walk.target_type:
+            return reached
+        targets = run.convert_ids(reached.targets, space, walk.target_type)
         kept = np.flatnonzero(targets >= 0)
         assert reached.hops is not None
         return Expansion(reached.rows[kept], targets[kept], None, reached.hops[kept])
@@ -272,43 +304,46 @@ class Expand:
 class ExpandInto:
     """Keep the rows whose two bound ends an edge joins; with an edge variable, once per edge."""
 
-    source: str
+    walk: ir.Expand
     end: str
-    edge: str
-    direction: Direction
-    edge_variable: str | None
-    hops_variable: str | None
-    ends: tuple[str, str] = ("", "")
-    legs: tuple[ir.Leg, ...] = ()
     keep: frozenset[str] = frozenset()
     inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
-        edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
-        return f"close ${self.source} {self.direction} {edge} ${self.end}"
+        return f"close {_format_walk(self.walk)} ${self.end}"
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
-        rows = drop_null_rows(drop_null_rows(rows, self.source), self.end)
-        sources, ends = rows.columns[self.source], rows.columns[self.end]
-        walker = _choose_walker(run, self, *self.ends, 1, len(sources))
+        walk = self.walk
+        rows = drop_null_rows(drop_null_rows(rows, walk.source), self.end)
+        sources, ends = rows.columns[walk.source], rows.columns[self.end]
+        walker = _choose_walker(run, walk, len(sources))
         reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
-        bindings: dict[str, Ids] = {}
-        if self.edge_variable is not None and reached.edges is not None:
-            bindings[self.edge_variable] = reached.edges
-        if self.hops_variable is not None:
-            bindings[self.hops_variable] = np.ones(len(reached.rows), np.int64)
-        return extend_rows(run, rows.only(self.keep), reached.rows, bindings, ())
+        return extend_rows(run, rows.only(self.keep), reached.rows, _bind_edges_and_hops(walk, reached), ())
 
 
-def _choose_walker(run: QueryRun, step: Expand | ExpandInto, near: str, far: str, hops: int, frontier: int) -> Walker:
-    """Return the cheaper traversal of a step from so many nodes, and report it."""
-    per_edge = step.edge_variable is not None
-    if step.legs:
-        walker = choose_union_walker(run, step.legs, near, far, hops, frontier, per_edge=per_edge)
-    else:
-        walker = choose_walker(run, step.edge, step.direction, hops, frontier, per_edge=per_edge)
-    report_walker(run, walker)
+def _format_walk(walk: ir.Expand) -> str:
+    edge = f"${walk.edge_variable}:{walk.edge}" if walk.edge_variable else walk.edge
+    return f"${walk.source} {walk.direction} {edge}"
+
+
+def _bind_edges_and_hops(walk: ir.Expand, reached: Expansion) -> dict[str, Ids]:
+    bindings: dict[str, Ids] = {}
+    if walk.edge_variable is not None and reached.edges is not None:
+        bindings[walk.edge_variable] = reached.edges
+    if walk.hops_variable is not None:
+        bindings[walk.hops_variable] = np.ones(len(reached.rows), np.int64) if reached.hops is None else reached.hops
+    return bindings
+
+
+def _choose_walker(
+    run: QueryRun, walk: ir.Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
+) -> Walker:
+    """Return the cheaper traversal of a walk from so many nodes, and report it; `ends` are other types than its own."""
+    near, far = ends or (walk.source_type, walk.target_type)
+    walker = choose_walker(run, walk, near, far, hops, frontier, per_edge=walk.edge_variable is not None)
+    run.note("traversal", walker.mode)
+    run.note("because", walker.reason)
     return walker
 
 
@@ -316,60 +351,54 @@ def _choose_walker(run: QueryRun, step: Expand | ExpandInto, near: str, far: str
 class ExpandIntersect:
     """Expand and cycle check in one, by intersecting neighbour lists (worst-case optimal join)."""
 
-    walk: Expand
+    expand: Expand
     closing: ExpandInto
     keep: frozenset[str] = frozenset()
     inner: Pipeline | None = None
 
     @staticmethod
-    def of(walk: PlanStep, closing: PlanStep) -> ExpandIntersect | None:
+    def of(expand: PlanStep, closing: PlanStep) -> ExpandIntersect | None:
         """Fuse two steps, if the second only checks whether the reached node is also a neighbour of another one."""
-        if (
-            not isinstance(walk, Expand)
-            or not isinstance(closing, ExpandInto)
-            or walk.is_existence
-            or not walk.is_single
-            or walk.legs
-            or closing.legs
-        ):
+        if not isinstance(expand, Expand) or not isinstance(closing, ExpandInto):
             return None
-        if {walk.edge_variable, walk.hops_variable, closing.edge_variable, closing.hops_variable} != {None}:
+        walk, check = expand.walk, closing.walk
+        if expand.is_existence or not walk.is_single or walk.legs or check.legs:
             return None
-        if (closing.source == walk.target) == (closing.end == walk.target):
+        if {walk.edge_variable, walk.hops_variable, check.edge_variable, check.hops_variable} != {None}:
             return None
-        return ExpandIntersect(walk, closing, closing.keep)
+        if (check.source == walk.target) == (closing.end == walk.target):
+            return None
+        return ExpandIntersect(expand, closing, closing.keep)
 
     @cached_property
     def title(self) -> str:
-        return f"{self.walk.title} and {self.closing.title}"
+        return f"{self.expand.title} and {self.closing.title}"
 
     @property
     def _other(self) -> tuple[str, Direction]:
         """Return the variable at which the cycle ends, and the direction from there."""
-        closing = self.closing
-        if closing.end == self.walk.target:
-            return closing.source, closing.direction
-        return closing.end, REVERSED[closing.direction]
+        check, end = self.closing.walk, self.closing.end
+        return (check.source, check.direction) if end == self.expand.walk.target else (end, REVERSED[check.direction])
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
-        other, direction = self._other
-        rows = drop_null_rows(drop_null_rows(rows, self.walk.source), other)
-        sources, others = rows.columns[self.walk.source], rows.columns[other]
-        walks = ((self.walk.edge, self.walk.direction), (self.closing.edge, direction))
-        if any(is_indexed_cheaper(run, *walk, 1, rows.count)[0] for walk in walks):
+        walk, (other, direction) = self.expand.walk, self._other
+        rows = drop_null_rows(drop_null_rows(rows, walk.source), other)
+        sources, others = rows.columns[walk.source], rows.columns[other]
+        walks = ((walk.edge, walk.direction), (self.closing.walk.edge, direction))
+        if any(is_indexed_cheaper(run, *pair, 1, rows.count)[0] for pair in walks):
             return self._one_by_one(run, rows)
-        near = run.topology(self.walk.edge).adjacency(self.walk.direction, per_edge=False)
+        near = run.topology(walk.edge).adjacency(walk.direction, per_edge=False)
         if int(near.degrees[sources].sum()) <= MANY_PAIRS:
             # Too few pairs to justify building another adjacency direction.
             return self._one_by_one(run, rows)
-        far = run.topology(self.closing.edge).adjacency(direction, per_edge=False)
-        report_walker(run, choose_walker(run, *walks[0], 1, rows.count, per_edge=False))
+        far = run.topology(self.closing.walk.edge).adjacency(direction, per_edge=False)
+        _choose_walker(run, walk, rows.count)
         outer = rows.only(self.keep)
         reached = intersect_neighbours(run, near, sources, far, others, outer.row_bytes + 8, self.title)
-        return extend_rows(run, outer, reached.rows, {self.walk.target: reached.targets}, self.walk.conditions)
+        return extend_rows(run, outer, reached.rows, {walk.target: reached.targets}, self.expand.conditions)
 
     def _one_by_one(self, run: QueryRun, rows: Rows) -> Rows:
-        walked = self.walk.run(run, rows).only(self.walk.keep)
+        walked = self.expand.run(run, rows).only(self.expand.keep)
         return self.closing.run(run, walked) if walked.count else walked
 
 
@@ -434,36 +463,33 @@ class AntiJoin:
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         if len(self.correlated) == 1:
             [name] = self.correlated
-            if (walk := self._single_walk(run)) is not None and walk.source == name:
-                return _drop_expandable(rows, walk, run)
+            if (step := self._single_step(run)) is not None and step.walk.source == name:
+                return _drop_expandable(rows, step, run)
             # The result depends on one outer variable only, so each of its entities is checked once.
             candidates = distinct_rows(rows.only((name,)))
             matched = self.inner.run(run, candidates).columns[name]
-            flags = np.zeros(int(rows.columns[name].max()) + 2, np.bool_)
-            flags[matched] = True
-            return rows.where(~flags[rows.columns[name]])
+            ids = rows.columns[name]
+            return rows.where(~flag_positions(matched, int(ids.max()) + 2)[ids])
         marked = rows.only(self.correlated).with_columns({self.marker: np.arange(rows.count)})
         matched = self.inner.run(run, marked).columns[self.marker]
-        flags = np.zeros(rows.count, np.bool_)
-        flags[matched] = True
-        return rows.where(~flags)
+        return rows.where(~flag_positions(matched, rows.count))
 
-    def _single_walk(self, run: QueryRun) -> Expand | None:
-        """Return the walk that is all there is to the inner pipeline, if it needs no rows; a profile wants its rows."""
+    def _single_step(self, run: QueryRun) -> Expand | None:
+        """Return the step that is all there is to the inner pipeline, if it needs no rows; a profile wants its rows."""
         if run.observer is not None or len(self.inner.steps) != 1:
             return None
         [step] = self.inner.steps
         return step if isinstance(step, Expand) and step.is_existence else None
 
 
-def _drop_expandable(rows: Rows, walk: Expand, run: QueryRun) -> Rows:
+def _drop_expandable(rows: Rows, step: Expand, run: QueryRun) -> Rows:
     """Return the rows from which a walk leads nowhere; it never leads on from null."""
-    ids = rows.columns[walk.source]
+    ids = rows.columns[step.walk.source]
     if len(ids) and ids.min() < 0:
         leads = np.zeros(rows.count, np.bool_)
-        leads[ids >= 0] = walk.test(run, ids[ids >= 0])
+        leads[ids >= 0] = step.test(run, ids[ids >= 0])
         return rows.where(~leads)
-    return rows.where(~walk.test(run, ids))
+    return rows.where(~step.test(run, ids))
 
 
 @dataclass
@@ -482,9 +508,7 @@ class OptionalJoin:
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         marked = rows.with_columns({self.marker: np.arange(rows.count)})
         solved = self.inner.run(run, marked)
-        flags = np.zeros(rows.count, np.bool_)
-        flags[solved.columns[self.marker]] = True
-        unsolved = rows.where(~flags)
+        unsolved = rows.where(~flag_positions(solved.columns[self.marker], rows.count))
         kept_variables = self.keep - {self.marker}
         null = np.full(unsolved.count, -1, np.int32)
         missing = {name: null for name in self.bindings if name in kept_variables}
@@ -519,11 +543,6 @@ def filter_rows(run: QueryRun, rows: Rows, conditions: Sequence[Condition]) -> R
         if np.count_nonzero(mask) * _SELECTIVE < rows.count:
             rows, mask = rows.where(mask), None
     return rows if mask is None else rows.where(mask)
-
-
-def report_walker(run: QueryRun, walker: Walker) -> None:
-    run.note("traversal", walker.mode)
-    run.note("because", walker.reason)
 
 
 def format_conditions(conditions: Sequence[Condition]) -> str:

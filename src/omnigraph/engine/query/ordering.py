@@ -1,6 +1,6 @@
-"""Sort keys and top-k: values become sortable integers, so that any mix of keys is one lexsort.
+"""Values as integers: codes that group equal values, sort keys so that any mix of keys is one lexsort, and top-k.
 
-Nulls come first ascending and last descending; not-a-number counts as the largest number.
+In an order nulls come first ascending and last descending; not-a-number counts as the largest number.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.aggregate import encode_values
-from omnigraph.engine.query.vectors import Constant, Lists, Strings, Vector
+from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector
 
+Codes: TypeAlias = npt.NDArray[np.int64]
 RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
 
@@ -22,6 +22,61 @@ SortKey: TypeAlias = npt.NDArray[Any]
 _SAMPLE: Final = 8_192
 # Fewer rows are sorted before it is known whether their keys fit one integer.
 _PACKED_MIN: Final = 4_096
+
+
+def encode_values(vector: Vector, count: int) -> tuple[Codes, int]:
+    """Return a code per row, equal for equal values and one of its own for null, and how many codes there may be."""
+    if isinstance(vector, Constant):
+        return np.zeros(count, np.int64), 1
+    if isinstance(vector, Strings):
+        return _encode_texts(vector.array)
+    if isinstance(vector, Lists):
+        return _encode_lists(vector)
+    return _encode_numbers(vector)
+
+
+def _encode_texts(array: Any) -> tuple[Codes, int]:
+    encoded = array.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    return codes, len(encoded.dictionary) + 1
+
+
+def _encode_numbers(vector: Numbers) -> tuple[Codes, int]:
+    data = vector.data
+    if data.dtype.kind in "iub" and len(data):
+        low, high = int(data.min()), int(data.max())
+        if high - low <= 4 * len(data) + 1_024:
+            # A narrow range is its own code.
+            near = data.astype(np.int8) - low if data.dtype.kind == "b" else data - data.dtype.type(low)
+            return _mask_nulls(near.astype(np.int64) + 1, vector), high - low + 2
+    if data.dtype.kind == "f":
+        # -0.0 equals 0.0.
+        data = data + data.dtype.type(0)
+    values, codes = np.unique(data, return_inverse=True)
+    return _mask_nulls(codes.astype(np.int64) + 1, vector), len(values) + 1
+
+
+def _mask_nulls(codes: Codes, vector: Numbers) -> Codes:
+    return codes if vector.valid is None else np.where(vector.valid, codes, 0)
+
+
+def _encode_lists(lists: Lists) -> tuple[Codes, int]:
+    """Code lists item by item: the code so far and the next item make the next code."""
+    lengths = lists.lengths
+    items, item_codes = encode_values(lists.items, int(lengths.sum()))
+    starts = np.cumsum(lengths) - lengths
+    codes = np.where(lists.array.is_valid().to_numpy(zero_copy_only=False), lengths + 1, 0)
+    active = np.flatnonzero(lengths > 0)
+    position = 0
+    while len(active):
+        following = items[starts[active] + position]
+        new_codes = np.unique(codes[active] * (item_codes + 1) + following, return_inverse=True)[1]
+        # Keep this round's codes distinct from those of lists that already ended.
+        codes[active] = new_codes + int(codes.max()) + 1
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        position += 1
+        active = active[lengths[active] > position]
+    return codes, int(codes.max(initial=0)) + 1
 
 
 def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:

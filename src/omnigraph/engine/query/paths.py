@@ -17,10 +17,21 @@ import pyarrow as pa
 
 from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.entities import Entities
+from omnigraph.engine.query.entities import Entities, take_numbers
 from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
 from omnigraph.engine.query.ordering import stable_order
-from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Vector, range_indices, run_starts
+from omnigraph.engine.query.vectors import (
+    Ids,
+    Lists,
+    Mask,
+    Numbers,
+    Vector,
+    distinct_below,
+    flag_positions,
+    group_offsets,
+    range_indices,
+    run_starts,
+)
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 
@@ -76,8 +87,7 @@ def build_path_graph(adjacency: Adjacency, edges: Entities, weight: str | None) 
     order = np.lexsort((edges.id_ranks[edge], weights, pairs))
     first = order[np.flatnonzero(run_starts(pairs[order]))]
     owners, neighbours = np.divmod(pairs[first], max(adjacency.target_count, 1))
-    starts = np.zeros(len(adjacency.starts), np.int64)
-    np.cumsum(np.bincount(owners, minlength=len(starts) - 1), out=starts[1:])
+    starts = group_offsets(owners, len(adjacency.starts) - 1)
     graph = Adjacency(starts, neighbours, edge[first], adjacency.target_count)
     return PathGraph(graph, weights[first], weight is not None)
 
@@ -88,6 +98,9 @@ class FoundPaths(NamedTuple):
     starts: Indices
     nodes: npt.NDArray[np.int64]
     costs: Numeric
+
+    def where(self, mask: Mask) -> FoundPaths:
+        return FoundPaths(self.starts[mask], self.nodes[mask], self.costs[mask])
 
 
 @dataclass(frozen=True)
@@ -119,14 +132,10 @@ class PathTable:
 
     def values(self, function: str, ids: Ids) -> Vector:
         """Return a function of some paths; a negative number gives null."""
-        present = ids >= 0
-        valid = None if bool(present.all()) else present
-        if function == "length":
-            return Numbers(self.lengths[ids] if len(self.lengths) else np.zeros(len(ids), np.int64), valid)
-        if function == "cost":
-            return Numbers(self.costs[ids] if len(self.costs) else np.zeros(len(ids), np.float64), valid)
+        if function in ("length", "cost"):
+            return take_numbers(Numbers(self.lengths if function == "length" else self.costs, None), ids)
         lists = self.node_lists if function == "nodes" else self.edge_lists
-        return Lists(lists.take(pa.array(ids.astype(np.int64), mask=~present)))
+        return Lists(lists.take(pa.array(ids.astype(np.int64), mask=ids < 0)))
 
 
 def path_key(variable: str) -> str:
@@ -141,8 +150,7 @@ def path_values(run: QueryRun, path: ir.PathRef, ids: Ids) -> Vector:
         return table.values(path.function, ids)  # type: ignore[no-any-return]
     # The search was never reached, so there are no paths, and every number is null.
     if path.function in ("length", "cost"):
-        dtype: Any = np.int64 if path.function == "length" else np.float64
-        return Numbers(np.zeros(len(ids), dtype), np.zeros(len(ids), np.bool_))
+        return take_numbers(Numbers(np.empty(0, np.int64 if path.function == "length" else np.float64), None), ids)
     return Lists(pa.nulls(len(ids), pa.list_(pa.string())))
 
 
@@ -152,15 +160,6 @@ class PathRows(NamedTuple):
     rows: Indices
     targets: Indices
     numbers: Indices
-
-
-def _distinct_states(states: Indices, size: int) -> Indices:
-    """Return the distinct ones of states below `size`, in order."""
-    if len(states) * 16 < size:
-        return np.unique(states)
-    flags = np.zeros(size, np.bool_)
-    flags[states] = True
-    return np.flatnonzero(flags)
 
 
 @dataclass(frozen=True)
@@ -185,18 +184,11 @@ class PathSearch:
         block = max(1, _STATES_MAX // self.graph.width)
         for first in range(0, len(sources), block):
             chosen = sources[first : first + block]
-            block_targets = (
-                None
-                if targets is None
-                else _targets_of_block(targets, first * self.graph.width, len(chosen) * self.graph.width)
-            )
-            self.run.spending.reserve_bytes(len(chosen) * self.graph.width * _STATE_BYTES, self.where)
-            block_paths = (
-                self._enumerate(chosen, block_targets)
-                if (self.count or 1) > 1
-                else self._shortest(chosen, block_targets)
-            )
-            parts += [part._replace(starts=part.starts + first) for part in block_paths]
+            size = len(chosen) * self.graph.width
+            block_targets = None if targets is None else _targets_of_block(targets, first * self.graph.width, size)
+            self.run.spending.reserve_bytes(size * _STATE_BYTES, self.where)
+            search = self._enumerate if (self.count or 1) > 1 else self._shortest
+            parts += [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
         return self._collect(parts, origins, ends, spaces)
 
     # -- shortest ----------------------------------------------------------------------------------------------
@@ -243,7 +235,7 @@ class PathSearch:
             origin = np.repeat(frontier, located.degrees)
             reached = origin - origin % width + self.graph.adjacency.neighbours[entries]
             if not self.graph.is_weighted:
-                frontier = _distinct_states(reached[np.isinf(costs[reached])], size)
+                frontier = distinct_below(reached[np.isinf(costs[reached])], size)
                 costs[frontier], hops[frontier] = float(hop), hop
                 continue
             cost, count = costs[origin] + self.graph.weights[entries], hops[origin] + 1
@@ -267,7 +259,7 @@ class PathSearch:
         width = self.graph.width
         located, entries = self.graph.steps(level.states % width)
         self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
-        parents = np.repeat(np.arange(len(level.states)), located.degrees)
+        parents = located.owners()
         origin = level.states[parents]
         states = origin - origin % width + self.graph.adjacency.neighbours[entries]
         # Shortest paths form a DAG of tight edges: cost and hops of the end are those of the start plus the edge.
@@ -322,13 +314,9 @@ class PathSearch:
         for hop in range(self.bounds.maximum + 1):
             self.run.check(self.where)
             if hop >= self.bounds.minimum:
-                is_end = np.ones(len(part.starts), np.bool_)
-                if best is not None:
-                    is_end = best.add(part)
-                yield FoundPaths(part.starts[is_end], part.nodes[is_end], part.costs[is_end])
+                yield part if best is None else part.where(best.add(part))
             if best is not None:
-                is_open = best.is_open(part, by_hops=not self.graph.is_weighted)
-                part = FoundPaths(part.starts[is_open], part.nodes[is_open], part.costs[is_open])
+                part = part.where(best.is_open(part, by_hops=not self.graph.is_weighted))
             if len(part.starts) == 0 or hop == self.bounds.maximum:
                 return
             part = self._extend(part)
@@ -336,7 +324,7 @@ class PathSearch:
     def _extend(self, part: FoundPaths) -> FoundPaths:
         located, entries = self.graph.steps(part.nodes[:, -1])
         self.run.spending.reserve(len(entries), 8 * (part.nodes.shape[1] + 3), self.where)
-        parents = np.repeat(np.arange(len(part.starts)), located.degrees)
+        parents = located.owners()
         reached = self.graph.adjacency.neighbours[entries].astype(np.int64)
         # Loopless paths, as in Yen's k shortest paths: no node comes twice.
         is_new = ~(part.nodes[parents] == reached[:, None]).any(axis=1)
@@ -380,9 +368,7 @@ class PathSearch:
     def _table(self, matrix: Indices, lengths: Indices, costs: Numeric, spaces: tuple[Entities, Entities]) -> PathTable:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         nodes = matrix[matrix >= 0]
-        is_first = np.zeros(len(nodes) + 1, np.bool_)
-        is_first[offsets] = True
-        inner = np.flatnonzero(~is_first[:-1])
+        inner = np.flatnonzero(~flag_positions(offsets, len(nodes) + 1)[:-1])
         near, far = (nodes[inner], nodes[inner - 1]) if self.bounds.is_backwards else (nodes[inner - 1], nodes[inner])
         graph = self.graph.adjacency
         assert graph.edges is not None

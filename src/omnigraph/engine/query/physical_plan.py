@@ -18,21 +18,22 @@ import pyarrow as pa
 from omnigraph import clock
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expand import is_indexed_cheaper_for_all, near_type
+from omnigraph.engine.query.expand import hop_bounds, is_indexed_cheaper_for_all, walk_legs
 from omnigraph.engine.query.expressions import parameters_of, source_key, variables_of, walk
 from omnigraph.engine.query.factorized import FactorizedAggregate
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
-from omnigraph.engine.query.planning import Planner
+from omnigraph.engine.query.planning import Planner, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
-from omnigraph.engine.query.ranking import Ranked, Ranking
+from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.rules.delta import one_array
 from omnigraph.store.objects.backend import Meter
 
 _RANKED_LISTS, _BEST, _WEIGHTS = "arms", "best", "weights"
@@ -45,7 +46,7 @@ class ReadPlan:
         self.query = query
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
         self.source = _plan_source(query, catalog, keys)
-        self.tables = bound_variable_types(query.pipeline)
+        self.tables = _named_variables(query.pipeline)
         self.values: tuple[str, ...] = ()
         if self.source is not None:
             self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
@@ -58,11 +59,10 @@ class ReadPlan:
         needed = self._needed()
         self.pipeline = planner.pipeline(query.pipeline, outer, needed, as_set=self._is_set())
         self.factorized = FactorizedAggregate.of(query, self.pipeline) if self.source is None else None
-        self._root = self._ranked_scan()
+        is_at_root = self._narrow_ranked_scan()
         # With nothing but the ranked nodes, one row each, the best of them are the result.
         is_plain = not query.is_grouped and not query.is_distinct
-        is_first = self.source is None and self._root is not None
-        self._is_alone = is_first and len(self.pipeline.steps) == 1 and is_plain
+        self._is_alone = is_at_root and self.source is None and len(self.pipeline.steps) == 1 and is_plain
 
     def run(self, run: QueryRun) -> pa.Table:
         """Run the plan and return its columns."""
@@ -85,14 +85,12 @@ class ReadPlan:
         return self.projection.run_grouped(run, columns, count, bounds)
 
     def _run_rows(self, run: QueryRun, bounds: SkipLimit) -> pa.Table:
-        if self._root is not None:
-            run.scratch[_RANKED_LISTS] = None
         rows = UNIT_ROW if self.source is None else self.source.rows(run)
         rows = self.pipeline.run(run, rows).only(self.pipeline.outputs)
         if self.ranking is None:
-            return self.projection.run(run, rows, bounds, None, None)
+            return self.projection.run(run, rows, bounds, None)
         rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, bounds)
-        return self.projection.run(run, rows, bounds, ranked, self.ranking)
+        return self.projection.run(run, rows, bounds, ranked)
 
     def uses_weights(self, run: QueryRun) -> bool:
         """True if a run uses factorized aggregation; decided once per run."""
@@ -110,10 +108,7 @@ class ReadPlan:
 
     def _needed(self) -> set[str]:
         query = self.query
-        needed = {name for column in query.columns for name in variables_of(column.expression)}
-        needed |= {name for key in query.order for name in variables_of(key.expression)}
-        needed |= variables_of(query.rank)
-        needed |= {name for key in query.distinct_on for name in variables_of(key)}
+        needed = {name for expression in _result_expressions(query) for name in variables_of(expression)}
         has_rows = not query.is_grouped and not query.is_distinct
         if has_rows and (query.is_ordered or query.rank is not None or query.distinct_on):
             # Rows that the keys leave equal are put in order by all that is bound.
@@ -130,13 +125,13 @@ class ReadPlan:
 
     # -- ranking -----------------------------------------------------------------------------------------------
 
-    def _ranked_scan(self) -> Scan | None:
-        """Let the scan of the ranked variable take the best of what its own conditions leave."""
-        for step in self.pipeline.steps if self.ranking is not None else ():
-            if isinstance(step, Scan) and step.variable == self.ranking.variable:  # type: ignore[union-attr]
+    def _narrow_ranked_scan(self) -> bool:
+        """Let the scan of the ranked variable, if it has one, take the best of what its own conditions leave."""
+        for step in self.pipeline.steps:
+            if self.ranking is not None and isinstance(step, Scan) and step.variable == self.ranking.variable:
                 step.narrow = self._narrow
-                return step
-        return None
+                return True
+        return False
 
     def _narrow(self, run: QueryRun, ids: Ids) -> Ids:
         assert self.ranking is not None
@@ -145,18 +140,15 @@ class ReadPlan:
             return ranked.ids
         arms = self.ranking.arms(run, ids, self.cut(run).end)
         run.scratch[_RANKED_LISTS] = arms
-        return np.unique(np.concatenate([arm.ids for arm in arms]))
+        return union_of_ids(arms)
 
     def _rank(self, run: QueryRun, ranking: Ranking, rows: Rows, bounds: SkipLimit) -> tuple[Rows, Ranked]:
         ids = rows.columns[ranking.variable]
         present = np.unique(ids[ids >= 0])
         count = run.nodes(ranking.node_type).count
-        arms = run.scratch.get(_RANKED_LISTS)
-        if self._root is None:
-            arms = ranking.arms(run, present, bounds.end)
-        ranked = ranking.fuse(run, [arm.among(present, count) for arm in arms or ()] if arms else [])
-        if not isinstance(ranking.rank, ir.Bm25) and bounds.end is not None:
-            ranked = Ranked(ranked.ids[: bounds.end], ranked.scores[: bounds.end])
+        # There are no lists yet if the ranked variable is reached by a walk, or an earlier step left no rows.
+        arms = run.scratch.get(_RANKED_LISTS) or ranking.arms(run, present, bounds.end)
+        ranked = ranking.rank_present(run, arms, present, bounds.end)
         positions = np.full(count + 1, count, np.int64)
         positions[ranked.ids] = np.arange(len(ranked.ids))
         rows = rows.where(positions[ids] < count)
@@ -209,24 +201,17 @@ class Source:
         run.spending.reserve(count, 8 * len(self.columns), "the rows of a union" if len(tables) > 1 else "a `with`")
         bindings: dict[str, Ids] = {}
         for index, column in enumerate(self.columns):
-            arrays = [_one_array(table.column(index)) for table in tables]
+            arrays = [one_array(table.column(index)) for table in tables]
             if isinstance(column.expression, ir.VariableRef):
                 bindings[column.name] = arrays[0].to_numpy(zero_copy_only=False)
-                _pass_path(run, scratch, column.name, column.expression)
+                passed_key = path_key(column.expression.variable)
+                if column.expression.kind not in KINDS and passed_key in scratch:
+                    run.scratch[path_key(column.name)] = scratch[passed_key]
             else:
                 joined = pa.concat_arrays([array.cast(arrow_type(column.type)) for array in arrays])
                 run.scratch[source_key(column.name)] = vector_from_arrow(joined)
                 bindings[column.name] = np.arange(count)
         return Rows(count, bindings)
-
-
-def _pass_path(run: QueryRun, scratch: Mapping[str, Any], name: str, passed: ir.VariableRef) -> None:
-    if passed.kind not in KINDS and path_key(passed.variable) in scratch:
-        run.scratch[path_key(name)] = scratch[path_key(passed.variable)]
-
-
-def _one_array(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) -> Source | None:
@@ -245,43 +230,23 @@ def _has_rows_of_ids(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     return is_plain and query.skip is None and query.limit is None and returns_identity(query, keys)
 
 
-def bound_variable_types(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
-    """Return the variables that a pattern binds by name, with their types; hops and paths have none."""
-    types: dict[str, TypeKey | None] = {}
-    for operator in pipeline:
-        match operator:
-            case (
-                ir.NodeScan(variable=variable, node_type=node_type)
-                | ir.PathNodes(variable=variable, node_type=node_type)
-            ):
-                types[variable] = TypeKey.of("node", node_type)
-            case ir.Expand():
-                types[operator.target] = TypeKey.of("node", operator.target_type)
-                if operator.edge_variable is not None:
-                    types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
-                if operator.hops_variable is not None:
-                    types[operator.hops_variable] = None
-                if operator.path is not None:
-                    types[operator.path.variable] = None
-            case ir.OptionalJoin(bindings=bindings):
-                for item in bindings:
-                    is_entity = item.type_name is not None and item.kind in KINDS
-                    types[item.variable] = TypeKey.of(item.kind, str(item.type_name)) if is_entity else None
-            case _:
-                pass
+def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
+    """Return the variables that a pattern binds by name, with their types."""
+    types = {name: type_ for operator in pipeline for name, type_ in variable_types(operator).items()}
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
-    return {name: table for name, table in types.items() if not name.startswith("~")}
+    return {name: type_ for name, type_ in types.items() if not name.startswith("~")}
 
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
     """Return the parameters that a read uses, in name order."""
-    expressions = (expression for read in ir.reads_of(query) for expression in _expressions(read))
-    used = {name for expression in expressions for name in parameters_of(expression)}
+    used: set[str] = set()
+    for read in ir.reads_of(query):
+        for expression in (*_pattern_conditions(read.pipeline), *_result_expressions(read)):
+            used |= parameters_of(expression)
     return tuple(sorted(used))
 
 
-def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
-    yield from _pattern_conditions(query.pipeline)
+def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     yield from (column.expression for column in query.columns)
     yield from (key.expression for key in query.order)
     if query.rank is not None:
@@ -360,8 +325,10 @@ class Explanation:
             read q
         """
         lines = [f"read {self.query_name}", *(line for item in self.operators for line in item.lines(1))]
-        lines += [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
-        return "\n".join(lines)
+        return "\n".join(lines + self._total_lines())
+
+    def _total_lines(self) -> list[str]:
+        return [f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items()]
 
     def __repr__(self) -> str:
         return self.render()
@@ -369,7 +336,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Return the plan as a tree of nested lists."""
         tree = "".join(item.html() for item in self.operators)
-        totals = "; ".join(f"{name.replace('_', ' ')}: {_format_value(value)}" for name, value in self.totals.items())
+        totals = "; ".join(self._total_lines())
         note = f"<p><small>{html.escape(totals)}</small></p>" if totals else ""
         return f"<p>read <b>{html.escape(self.query_name)}</b></p><ul>{tree}</ul>{note}"
 
@@ -432,7 +399,7 @@ def _report_plan(
     operators, rows = _report_steps(run, plan.pipeline, rows, profile)
     if plan.uses_weights(run):
         title = "count by weights on nodes, without making these rows"
-        operators = (OperatorReport(title, max(round(rows), 0), {}, operators),)
+        operators = (OperatorReport(title, round(rows), {}, operators),)
     end = _report_projection(run, plan, rows, word)
     return (*before, *operators, end), float(end.estimated_rows)
 
@@ -444,7 +411,7 @@ def _report_source(run: QueryRun, plan: ReadPlan, profile: Profile | None) -> tu
         [stage] = plan.source.plans
         return _report_plan(run.fork(), stage, profile, "with")
     blocks = [_report_plan(run.fork(), block, profile, "return") for block in plan.source.plans]
-    reports = tuple(OperatorReport("block of the union", max(round(rows), 0), {}, inner) for inner, rows in blocks)
+    reports = tuple(OperatorReport("block of the union", round(rows), {}, inner) for inner, rows in blocks)
     return reports, sum(rows for _, rows in blocks)
 
 
@@ -461,7 +428,7 @@ def _report_steps(
             rows = max(outer, solutions) if isinstance(step, operators.OptionalJoin) else outer * 0.5
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected_traversal(run, step, outer)
         details = {**actual, **_describe_text_searches(run, step)}
-        reports.append(OperatorReport(step.title, max(round(rows), 0), details, inner))
+        reports.append(OperatorReport(step.title, round(rows), details, inner))
     return tuple(reports), rows
 
 
@@ -473,8 +440,8 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
             selectivity *= _KEPT_BY_CONDITION
         return rows * (min(count, 1) if step.find_key is not None else count * selectivity)
     if isinstance(step, operators.Expand):
-        nodes = run.row_count(TypeKey.of("node", step.target_type))
-        degree = _estimate_degree(run, step)
+        nodes = run.row_count(TypeKey.of("node", step.walk.target_type))
+        degree = _estimate_degree(run, step.walk)
         if step.is_existence:
             return rows * min(degree, 1.0)
         minimum, maximum = _expected_hops(run, step)
@@ -483,7 +450,7 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
     if isinstance(step, operators.ExpandInto):
         return rows * _KEPT_BY_CLOSING
     if isinstance(step, operators.ExpandIntersect):
-        return _estimate_rows(run, step.walk, rows) * _KEPT_BY_CLOSING
+        return _estimate_rows(run, step.expand, rows) * _KEPT_BY_CLOSING
     return rows * selectivity
 
 
@@ -491,32 +458,28 @@ def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
     """Return the hop bounds of a step; a plan can be explained before its parameters have values."""
     if not isinstance(step, operators.Expand):
         return 1, 1
-    bounds = (step.minimum, step.maximum)
+    bounds = (step.walk.minimum, step.walk.maximum)
     if any(isinstance(bound, ParameterRef) and bound.name not in run.params for bound in bounds):
         return 1, 1
-    return step.bounds(run)[:2]
+    return hop_bounds(run, step.walk)[:2]
 
 
-def _estimate_degree(run: QueryRun, step: operators.Expand) -> float:
+def _estimate_degree(run: QueryRun, walk: ir.Expand) -> float:
     """Return the mean number of edges that a walk finds at a node."""
-    if not step.legs:
-        edges = run.row_count(TypeKey.of("edge", step.edge)) * (2 if step.direction is Direction.BOTH else 1)
-        near = TypeKey.of("node", near_type(run, step.edge, step.direction))
-        return edges / max(run.row_count(near), 1)
-    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in step.legs}
+    legs = walk_legs(run.view.catalog, walk)
+    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in legs}
     edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
-    return edges / max(run.row_count(TypeKey.of("node", step.source_type)), 1)
+    return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
 
 
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
     """Return the traversal mode that the estimates imply."""
     if isinstance(step, operators.ExpandIntersect):
-        return _expected_traversal(run, step.walk, rows)
+        return _expected_traversal(run, step.expand, rows)
     if not isinstance(step, operators.Expand | operators.ExpandInto):
         return {}
     _, hops = _expected_hops(run, step)
-    walks = [(leg.edge, leg.direction) for leg in step.legs] or [(step.edge, step.direction)]
-    is_indexed, reason = is_indexed_cheaper_for_all(run, walks, hops, round(rows))
+    is_indexed, reason = is_indexed_cheaper_for_all(run, step.walk, hops, round(rows))
     return {"traversal": "indexed" if is_indexed else "csr", "because": reason}
 
 
@@ -543,7 +506,7 @@ def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) ->
         parts.append(f"limit {query.limit}")
         rows = min(rows, query.limit)
     details = plan.ranking.describe(run, plan.cut(run).end) if plan.ranking is not None else {}
-    return OperatorReport(" ".join(parts), max(round(rows), 0), details)
+    return OperatorReport(" ".join(parts), round(rows), details)
 
 
 def _format_value(value: Any) -> str:

@@ -6,15 +6,15 @@ binds their variables, turn cycle-closing hops into membership tests, and drop v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import Evaluate, compile_predicate, compile_value, variables_of, walk
-from omnigraph.engine.query.hash_join import compile_join
+from omnigraph.engine.query.expressions import compile_constant, compile_predicate, variables_of, walk
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -28,9 +28,10 @@ from omnigraph.engine.query.operators import (
     Pipeline,
     PlanStep,
     Scan,
+    compile_join,
 )
-from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids
-from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Catalog, NodeType
+from omnigraph.engine.query.vectors import Ids
+from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, KINDS, Catalog, NodeType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_plan
 from omnigraph.lang.schema.arrow_schema import key_id
@@ -45,13 +46,12 @@ def compile_key_lookup(
     """
     if node is None:
         return None, tuple(conditions)
-    by_id = next((item for item in conditions if _id_in(item, variable) is not None), None)
-    if by_id is not None:
-        entity_id = _id_in(by_id, variable)
-        assert entity_id is not None
-        find = compile_value(entity_id)
-        return lambda run: _find_by_id(run, node, find), tuple(item for item in conditions if item is not by_id)
-    values: dict[str, Evaluate] = {}
+    ids = ((item, entity_id) for item in conditions if (entity_id := _id_in(item, variable)) is not None)
+    if (by_id := next(ids, None)) is not None:
+        id_condition, entity_id = by_id
+        find_id = compile_constant(entity_id)
+        return lambda run: _find_by_id(run, node, find_id(run)), tuple(i for i in conditions if i is not id_condition)
+    values: dict[str, Callable[[QueryRun], Any]] = {}
     residual: list[ir.Expr] = []
     for condition in conditions:
         count_before = len(values)
@@ -60,14 +60,13 @@ def compile_key_lookup(
             for column, value in (sides, sides[::-1]):
                 if _is_key_of(node, variable, column) and _has_key_type(column, value):
                     assert isinstance(column, ir.PropertyRef)
-                    values.setdefault(column.property, compile_value(value))
+                    values.setdefault(column.property, compile_constant(value))
         # A condition that the lookup implies is dropped; a second one on the same column stays, and may contradict it.
         if len(values) == count_before:
             residual.append(condition)
     if not node.key or any(name not in values for name in node.key):
         return None, tuple(conditions)
-    key_values = [(name, values[name]) for name in node.key]
-    return lambda run: _find_by_key(run, node, key_values), tuple(residual)
+    return lambda run: _find_by_key(run, node, {name: values[name](run) for name in node.key}), tuple(residual)
 
 
 def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
@@ -80,11 +79,15 @@ def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
     return None
 
 
-def _find_by_id(run: QueryRun, node: NodeType, find: Evaluate) -> Ids:
-    entities, vector = run.nodes(node.name), find(run, UNIT_ROW)
-    assert isinstance(vector, Constant)
-    dense_id = -1 if vector.value is None else entities.find(str(vector.value))
+def _find_by_id(run: QueryRun, node: NodeType, entity_id: str | None) -> Ids:
+    entities = run.nodes(node.name)
+    dense_id = -1 if entity_id is None else entities.find(entity_id)
     return np.array([dense_id] if dense_id >= 0 else [], entities.dtype)
+
+
+def _find_by_key(run: QueryRun, node: NodeType, values: Mapping[str, Any]) -> Ids:
+    is_possible = all(value is not None and _fits_key_type(node, name, value) for name, value in values.items())
+    return _find_by_id(run, node, key_id(node, values) if is_possible else None)
 
 
 def _is_key_of(node: NodeType, variable: str, column: ir.Expr) -> bool:
@@ -97,19 +100,6 @@ def _has_key_type(column: ir.Expr, value: ir.Expr) -> bool:
         return False
     key_type, value_type = column.type.scalar, value.type.scalar
     return key_type not in FLOATS and (key_type is value_type or (key_type in INTEGERS and value_type in INTEGERS))
-
-
-def _find_by_key(run: QueryRun, node: NodeType, key_values: Sequence[tuple[str, Evaluate]]) -> Ids:
-    entities = run.nodes(node.name)
-    values: dict[str, object] = {}
-    for name, evaluate in key_values:
-        vector = evaluate(run, UNIT_ROW)
-        assert isinstance(vector, Constant)
-        if vector.value is None or not _fits_key_type(node, name, vector.value):
-            return np.empty(0, entities.dtype)
-        values[name] = vector.value
-    dense_id = entities.find(key_id(node, values))
-    return np.array([dense_id] if dense_id >= 0 else [], entities.dtype)
 
 
 def _fits_key_type(node: NodeType, name: str, value: object) -> bool:
@@ -257,16 +247,8 @@ class Planner:
         match operator:
             case ir.Expand():
                 if (end := closing_variable(operator, conditions)) is not None:
-                    return ExpandInto(
-                        operator.source, end, operator.edge, operator.direction, operator.edge_variable,
-                        operator.hops_variable, (operator.source_type, operator.target_type), operator.legs,
-                    )  # fmt: skip
-                return Expand(
-                    operator.source, operator.target, operator.target_type, operator.edge, operator.direction,
-                    operator.minimum, operator.maximum, compiled, operator.edge_variable, operator.hops_variable,
-                    operator.is_backwards, operator.source_type, operator.legs,
-                    operator.path,
-                )  # fmt: skip
+                    return ExpandInto(operator, end)
+                return Expand(operator, compiled)
             case ir.PathNodes(path=path, variable=variable):
                 return PathNodes(path, variable, operator.node_type, compiled)
             case ir.Filter():
@@ -414,17 +396,31 @@ def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> st
     return None
 
 
-def _defined_variables(operator: ir.Operator) -> set[str]:
+def variable_types(operator: ir.Operator) -> dict[str, TypeKey | None]:
+    """Return the variables that an operator binds, with their types; hops and paths have none."""
     match operator:
-        case ir.NodeScan(variable=variable) | ir.PathNodes(variable=variable):
-            return {variable}
-        case ir.Expand(target=target, edge_variable=edge, hops_variable=hops, path=path):
-            names = (target, edge, hops, None if path is None else path.variable)
-            return {name for name in names if name is not None}
+        case ir.NodeScan(variable=variable, node_type=node_type) | ir.PathNodes(variable=variable, node_type=node_type):
+            return {variable: TypeKey.of("node", node_type)}
+        case ir.Expand():
+            types: dict[str, TypeKey | None] = {operator.target: TypeKey.of("node", operator.target_type)}
+            if operator.edge_variable is not None:
+                types[operator.edge_variable] = TypeKey.of("edge", operator.edge)
+            if operator.hops_variable is not None:
+                types[operator.hops_variable] = None
+            if operator.path is not None:
+                types[operator.path.variable] = None
+            return types
         case ir.OptionalJoin(bindings=bindings):
-            return {item.variable for item in bindings}
+            return {
+                item.variable: TypeKey.of(item.kind, item.type_name) if item.type_name and item.kind in KINDS else None
+                for item in bindings
+            }
         case _:
-            return set()
+            return {}
+
+
+def _defined_variables(operator: ir.Operator) -> set[str]:
+    return set(variable_types(operator))
 
 
 def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
@@ -469,5 +465,6 @@ def _bound_before(placed: Sequence[PlacedOperator], outer: Iterable[str]) -> dic
 def _is_existence(step: Scan | Expand, live: Bound) -> bool:
     if isinstance(step, Scan):
         return step.variable not in live and step.join is None
-    new_variables = {step.target, step.edge_variable, step.hops_variable}
-    return step.is_single and not step.conditions and not new_variables & live
+    walk = step.walk
+    new_variables = {walk.target, walk.edge_variable, walk.hops_variable}
+    return walk.is_single and not step.conditions and not new_variables & live

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import Codes, Groups, SingleGroup, encode_values
+from omnigraph.engine.query.aggregate import Groups, SingleGroup, aggregate_groups
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import (
     Evaluate,
@@ -23,8 +23,7 @@ from omnigraph.engine.query.expressions import (
     variables_of,
     walk,
 )
-from omnigraph.engine.query.group_functions import aggregate_groups
-from omnigraph.engine.query.ordering import RowIndices, SortKey, sort_keys, string_ranks, top_rows
+from omnigraph.engine.query.ordering import Codes, RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.vectors import (
     Constant,
@@ -87,28 +86,25 @@ class Projection:
         self._having = None if query.having is None else compile_predicate(query.having)
         self._distinct_on = [compile_value(key) for key in query.distinct_on]
         self._scores = [
-            Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
-            for column in query.columns
+            Ranking(column.expression) if isinstance(column.expression, ir.Rank) else None for column in query.columns
         ]
         self._keys = [self._order_key(key.expression) for key in query.order]
 
-    def run(
-        self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None, ranking: Ranking | None
-    ) -> pa.Table:
+    def run(self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None) -> pa.Table:
+        """Return the result; `ranked` is the ranking that the rows are in the order of, if the read has one."""
         if self.query.is_grouped:
             columns, count = self._group(run, rows)
             return self.run_grouped(run, columns, count, bounds)
         if self.query.is_distinct:
-            if self._is_identified and ranking is None:
+            if self._is_identified and ranked is None:
                 # Entities tell the rows apart, so their values need not be compared.
                 rows = distinct_rows(rows)
-                arrays = self._project(run, rows, ranked, ranking)
+                arrays = self._project(run, rows, ranked)
             else:
-                arrays = _distinct_rows(self._project(run, rows, ranked, ranking), rows.count)
-            return self._cut_table(
-                run, [computed_column(array) for array in arrays], len(arrays[0]), bounds, ranking is not None
-            )
-        if ranking is None and (self.query.is_ordered or self._distinct_on):
+                arrays = _distinct_rows(self._project(run, rows, ranked), rows.count)
+            columns = [computed_column(array) for array in arrays]
+            return self._cut_table(run, columns, len(arrays[0]), bounds, is_ordered=ranked is not None)
+        if ranked is None and (self.query.is_ordered or self._distinct_on):
             keys = [key for evaluate, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(evaluate(run, rows), order.descending)]  # fmt: skip
             if self._distinct_on and keys and rows.count > 1:
@@ -119,7 +115,7 @@ class Projection:
         if self._distinct_on and rows.count > 1:
             rows = rows.take(np.sort(self._distinct_groups(run, rows).first))
         rows = _slice_rows(rows, bounds)
-        return self._table(self._project(run, rows, ranked, ranking))
+        return self._table(self._project(run, rows, ranked))
 
     def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
         keys = zip(self.query.distinct_on, self._distinct_on, strict=True)
@@ -134,14 +130,14 @@ class Projection:
 
     # -- columns -----------------------------------------------------------------------------------------------
 
-    def _project(self, run: QueryRun, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+    def _project(self, run: QueryRun, rows: Rows, ranked: Ranked | None) -> list[Any]:
         is_many = rows.count > _ESTIMATE_ROWS_MIN
         width = sum(self._width(run, column) if is_many else 1 for column in self.query.columns)
         run.spending.reserve(rows.count, width, "the result")
         columns = []
         for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
             if score is not None:
-                vector = self._score(run, rows, score, ranked, ranking)
+                vector = self._score(run, rows, score, ranked)
                 columns.append(vector_to_arrow(vector, arrow_type(column.type), rows.count))
             else:
                 assert project is not None
@@ -161,11 +157,9 @@ class Projection:
             return 8
         return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
 
-    def _score(
-        self, run: QueryRun, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None
-    ) -> Vector:
+    def _score(self, run: QueryRun, rows: Rows, score: Ranking, ranked: Ranked | None) -> Vector:
         ids = rows.columns[score.variable]
-        if ranked is not None and ranking is not None and score.rank == ranking.rank:
+        if ranked is not None and score.rank == self.query.rank:
             return scores_by_id(ranked, ids, run.nodes(score.node_type).count)
         return score.scores(run, ids)
 
@@ -216,19 +210,13 @@ class Projection:
         if self.query.is_distinct:
             arrays = _distinct_rows([column(None) for column in columns], count)
             columns, count = [computed_column(array) for array in arrays], len(arrays[0])
-        return self._cut_table(run, columns, count, bounds, False)
+        return self._cut_table(run, columns, count, bounds, is_ordered=False)
 
     def _filter_groups(self, run: QueryRun, columns: list[Deferred], count: int) -> tuple[list[Deferred], int]:
         """Return the groups for which `having` is true."""
         assert self._having is not None
         assert self.query.having is not None
-        read = {part.name for part in walk(self.query.having) if isinstance(part, ir.ColumnRef)}
-        values: dict[str, Vector] = {
-            column.name: vector_from_arrow(values(None))
-            for column, values in zip(self.query.columns, columns, strict=True)
-            if column.name in read
-        }
-        kept = np.flatnonzero(self._having(run, Rows(count, {}, values)))
+        kept = np.flatnonzero(self._having(run, self._column_rows(self.query.having, columns, count)))
         return [_restrict_column(column, kept) for column in columns], len(kept)
 
     def group_keys(self, run: QueryRun, rows: Rows) -> list[tuple[Codes, int]]:
@@ -256,19 +244,15 @@ class Projection:
     # -- order -------------------------------------------------------------------------------------------------
 
     def _order_key(self, expression: ir.Expr) -> Evaluate:
-        if isinstance(expression, ir.ColumnRef):
-            index = find_column(self.query, expression)
-            if index is None:
-                raise DataError(
-                    f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
-                    " name, or order by a property",
-                    rule="E2",
-                    column=expression.name,
-                )
-            expression = self.query.columns[index].expression
-        columns = {ir.ColumnRef(column.name, column.type): column.expression for column in reversed(self.query.columns)}
-        expression = ir.substitute(expression, columns)  # type: ignore[arg-type]
-        if ir.has_aggregate(expression) or isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+        if isinstance(expression, ir.ColumnRef) and expression.type is None:
+            raise DataError(
+                f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
+                " name, or order by a property",
+                rule="E2",
+                column=expression.name,
+            )
+        expression = resolve_aliases(self.query, expression)
+        if ir.has_aggregate(expression) or isinstance(expression, ir.Rank):
             return lambda run, rows: Constant(None, ir.SCORE)
         evaluate = compile_value(expression)
         if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
@@ -280,16 +264,13 @@ class Projection:
         keys: list[SortKey] = []
         for name, table in sorted(self._tables.items(), key=lambda item: (item[1] is None, item[0])):
             ids = rows.columns[name][row_indices]
-            if table is None:
-                keys.append(ids)
-                continue
-            keys.append(_rank_entities(run, table, ids))
+            keys.append(ids if table is None else _rank_entities(run, table, ids))
         for name in self._source_names:
             keys.extend(sort_keys(source_values(run, name, rows.columns[name][row_indices]), False))
         return keys
 
     def _cut_table(
-        self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit, is_ordered: bool
+        self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit, *, is_ordered: bool
     ) -> pa.Table:
         """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
         row_indices = np.arange(count, dtype=np.int64)
@@ -316,13 +297,15 @@ class Projection:
 
     def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
         """Return an order key that reads columns alone."""
-        reference = over_columns(self.query, expression)
+        references = {column.expression: ir.ColumnRef(column.name, column.type) for column in self.query.columns[::-1]}
+        reference = ir.substitute(expression, references)
+        return compile_value(reference)(run, self._column_rows(reference, columns, count))
+
+    def _column_rows(self, expression: ir.Expr, columns: list[Deferred], count: int) -> Rows:
+        """Return the rows of a result with the columns that an expression over columns reads."""
         names = [column.name for column in self.query.columns]
-        if isinstance(reference, ir.ColumnRef):
-            return vector_from_arrow(columns[names.index(reference.name)](None))
-        read = {part.name for part in walk(reference) if isinstance(part, ir.ColumnRef)}
-        values: dict[str, Vector] = {name: vector_from_arrow(columns[names.index(name)](None)) for name in read}
-        return compile_value(reference)(run, Rows(count, {}, values))
+        read = {part.name for part in walk(expression) if isinstance(part, ir.ColumnRef)}
+        return Rows(count, {}, {name: vector_from_arrow(columns[names.index(name)](None)) for name in read})
 
 
 def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
@@ -372,17 +355,10 @@ def _rank_entities(run: QueryRun, table: TypeKey, ids: Ids) -> SortKey:
     return string_ranks(ids_as_strings.array)
 
 
-def over_columns(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
-    """Return an order key of groups or distinct rows with its parts as columns."""
-    columns = {column.expression: ir.ColumnRef(column.name, column.type) for column in reversed(query.columns)}
-    return ir.substitute(expression, columns)
-
-
-def find_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
-    """Return the place of the column that an alias means."""
-    if reference.type is None:
-        return None
-    return next(index for index, column in enumerate(query.columns) if column.name == reference.name)
+def resolve_aliases(query: ir.ReadIR, expression: ir.Expr) -> ir.Expr:
+    """Return an order key with the expressions of columns in place of their names."""
+    columns = {ir.ColumnRef(column.name, column.type): column.expression for column in query.columns[::-1]}
+    return ir.substitute(expression, columns)  # type: ignore[arg-type]
 
 
 def returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
@@ -402,7 +378,7 @@ def returns_identity(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
 
 
 def _compile_column(expression: ir.Expr) -> Evaluate | None:
-    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+    if isinstance(expression, ir.Rank):
         return None
     if isinstance(expression, ir.Aggregate):
         argument = expression.argument
@@ -460,7 +436,7 @@ def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups 
 def _compile_arrow_column(column: ir.Column) -> Project | None:
     """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
     expression, result_type = column.expression, arrow_type(column.type)
-    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf) or ir.has_aggregate(expression):
+    if isinstance(expression, ir.Rank) or ir.has_aggregate(expression):
         return None
     if isinstance(expression, ir.PropertyRef | ir.NodeRef):
         key, property_ = stored_column(expression)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,13 +18,14 @@ from numpy.typing import ArrayLike
 
 from omnigraph.engine.query.budget import check_running
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.embedders import Embedder, from_settings
+from omnigraph.engine.query.embedders import Embedder, Purpose, check_model, from_settings
 from omnigraph.engine.query.entities import Entities
-from omnigraph.engine.query.expressions import compile_value
+from omnigraph.engine.query.expressions import compile_constant
 from omnigraph.engine.query.ordering import string_ranks
-from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import Ids, Numbers, Strings, flag_positions
 from omnigraph.engine.session import View
 from omnigraph.errors import DataError, LimitExceeded
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
 from omnigraph.lru import LruCache
@@ -33,7 +34,7 @@ from omnigraph.store.index.exact_knn import Vectors
 from omnigraph.store.index.text_analysis import Scores
 from omnigraph.store.index.text_search import NO_HITS, TextCache, TextSearch, describe_texts, distinct_words
 from omnigraph.store.index.vector_search import PartitionCache, VectorSearch
-from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.live_rows import RowIds
 from omnigraph.store.store import Store
 
@@ -55,16 +56,20 @@ _lock: Final = Lock()
 
 def text_search(view: View, node_type: str, name: str) -> TextSearch:
     """Return the search of a String property, prepared at most once per version."""
-    dataset = view.dataset(view.catalog.nodes[node_type].table_key)
+    dataset = _dataset(view, node_type)
     prepared = _caches_of(view)
     return prepared.texts.get_or_create((dataset.ref, name), lambda: TextSearch(dataset, name, prepared.cache))
 
 
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
-    dataset = view.dataset(view.catalog.nodes[node_type].table_key)
+    dataset = _dataset(view, node_type)
     prepared = _caches_of(view)
     return prepared.vectors.get_or_create((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
+
+
+def _dataset(view: View, node_type: str) -> Dataset:
+    return view.dataset(TypeKey.of("node", node_type))
 
 
 def default_embedder(view: View) -> Embedder:
@@ -89,7 +94,7 @@ def _caches_of(view: View) -> _SearchCaches:
 
 def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
     """Describe how the texts of a property would be searched."""
-    return describe_texts(view.dataset(view.catalog.nodes[node_type].table_key), property)
+    return describe_texts(_dataset(view, node_type), property)
 
 
 def match_text(
@@ -104,12 +109,12 @@ def match_text(
 
     `fuzzy` forgives up to `max_edits` typing errors (inserted, dropped or replaced letters) per word.
     """
-    edits = 0 if function != "fuzzy" else 2 if max_edits is None else max_edits
+    is_fuzzy = function == "fuzzy"
+    edits = 0 if not is_fuzzy else 2 if max_edits is None else max_edits
     if not 0 <= edits <= FUZZY_EDITS_MAX:
         raise DataError(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
-    is_fuzzy = function == "fuzzy"
     _check_word_count(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
     search = text_search(view, node_type, property)
     rows = search.matches_misspelt(query, edits, check_running) if is_fuzzy else search.matches(query)
@@ -207,10 +212,11 @@ class Ranked:
 
     def among(self, ids: Ids, count: int) -> Ranked:
         """Return the ranking of some entities only."""
-        flags = np.zeros(count, np.bool_)
-        flags[ids] = True
-        mask = flags[self.ids]
+        mask = flag_positions(ids, count)[self.ids]
         return Ranked(self.ids[mask], self.scores[mask])
+
+    def first(self, limit: int | None) -> Ranked:
+        return Ranked(self.ids[:limit], self.scores[:limit])
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +233,7 @@ class ScoredRows:
 
     def first(self, limit: int | None) -> Ranked:
         """Return the best in order, all when None."""
-        end = self._end(limit)
-        ranked = self._ordered(np.arange(end))
-        return Ranked(ranked.ids[:limit], ranked.scores[:limit])
+        return self._ordered(np.arange(self._end(limit))).first(limit)
 
     def first_with_shared(self, limit: int, shared: Ids) -> Ranked:
         """Return the best that are not among some entities, and these wherever they are, with the places of all."""
@@ -261,18 +265,12 @@ class Ranking:
         field = rank.first.field if isinstance(rank, ir.Rrf) else rank.field
         self.variable, self.node_type = field.variable, field.owner
         self._arms = [_RankCall(arm) for arm in ((rank.first, rank.second) if isinstance(rank, ir.Rrf) else (rank,))]
-        self._k = compile_value(rank.k) if isinstance(rank, ir.Rrf) else None
+        self._k = compile_constant(rank.k) if isinstance(rank, ir.Rrf) else None
 
     def arms(self, run: QueryRun, candidates: Ids, limit: int | None) -> list[Ranked]:
         """Rank candidates by each call; `limit` bounds how many `nearest` takes, when it is not fused with another."""
-        if self._k is not None:
-            return [call.score_candidates(run, candidates, None).first(None) for call in self._arms]
-        [call] = self._arms
-        return [
-            call.score_candidates(run, candidates, limit if call.is_nearest else None).first(
-                limit if call.is_nearest else None
-            )
-        ]
+        most = limit if isinstance(self.rank, ir.Nearest) else None
+        return [call.score_candidates(run, candidates, most).first(most) for call in self._arms]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
         """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
@@ -286,14 +284,19 @@ class Ranking:
         first, second = scored_lists
         shared = first.entities.from_row_ids(np.intersect1d(first.rows, second.rows))
         # Of those that one call alone ranks, no more than are wanted can be among the best.
-        ranked = self.fuse(run, [scored.first_with_shared(limit, shared) for scored in scored_lists])
-        return Ranked(ranked.ids[:limit], ranked.scores[:limit])
+        return self.fuse(run, [scored.first_with_shared(limit, shared) for scored in scored_lists]).first(limit)
+
+    def rank_present(self, run: QueryRun, arms: list[Ranked], present: Ids, limit: int | None) -> Ranked:
+        """Return the fused ranking of those that are present; of all that match, if it is by relevance."""
+        count = run.nodes(self.node_type).count
+        ranked = self.fuse(run, [arm.among(present, count) for arm in arms])
+        return ranked if isinstance(self.rank, ir.Bm25) else ranked.first(limit)
 
     def fuse(self, run: QueryRun, ranked_lists: list[Ranked]) -> Ranked:
         """Return the fused ranking of all arms."""
         if self._k is None:
             return ranked_lists[0]
-        k = _constant_value(self._k(run, UNIT_ROW))
+        k = self._k(run)
         if not isinstance(k, int) or k <= 0:
             raise DataError("`k` of `rrf` must be greater than zero; leave it out for 60", rule="E4", value=k)
         first, second = ranked_lists
@@ -309,7 +312,6 @@ class Ranking:
 
     def describe(self, run: QueryRun, limit: int | None) -> dict[str, object]:
         """Describe how vectors would be compared and texts searched."""
-
         search_limit = limit if self._k is None else None
         details: dict[str, object] = {}
         for call in self._arms:
@@ -326,12 +328,16 @@ class Ranking:
         return scores_by_id(ranked, ids, run.nodes(self.node_type).count)
 
 
+def union_of_ids(ranked_lists: list[Ranked]) -> Ids:
+    """Return the entities that are in any of the rankings."""
+    return np.unique(np.concatenate([ranked.ids for ranked in ranked_lists]))
+
+
 def scores_by_id(ranked: Ranked, ids: Ids, count: int) -> Numbers:
     """Return the score of each id."""
-    scores, has_score = np.zeros(count + 1), np.zeros(count + 1, np.bool_)
+    scores = np.zeros(count + 1)
     scores[ranked.ids] = ranked.scores
-    has_score[ranked.ids] = True
-    return Numbers(scores[ids], has_score[ids])
+    return Numbers(scores[ids], flag_positions(ranked.ids, count + 1)[ids])
 
 
 class _RankCall:
@@ -339,7 +345,7 @@ class _RankCall:
 
     def __init__(self, call: ir.Nearest | ir.Bm25) -> None:
         self.is_nearest = isinstance(call, ir.Nearest)
-        self._query = compile_value(call.query)
+        self._query = compile_constant(call.query)
         self._node_type, self._property = call.field.owner, call.field.property
         self.column = (self._node_type, self._property)
         self._dimension = call.field.type.dimension or 0
@@ -350,8 +356,7 @@ class _RankCall:
         return self._near(run, candidates, limit) if self.is_nearest else self._relevant(run, candidates, limit)
 
     def _relevant(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-
-        query_text = _constant_value(self._query(run, UNIT_ROW))
+        query_text = self._query(run)
         entities = run.nodes(self._node_type)
         if query_text is None or len(candidates) == 0:
             return _no_matches(entities)
@@ -361,9 +366,7 @@ class _RankCall:
         return ScoredRows(entities, rows, scores, -scores)
 
     def _near(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        from omnigraph.engine.query.embedders import Purpose, check_model
-
-        query_vector = _constant_value(self._query(run, UNIT_ROW))
+        query_vector = self._query(run)
         entities = run.nodes(self._node_type)
         if query_vector is None:
             return _no_matches(entities)
@@ -381,11 +384,6 @@ class _RankCall:
             run.view, self._node_type, self._property, query_vector, _candidate_row_ids(entities, candidates), limit
         )
         return ScoredRows(entities, rows, distances, distances)
-
-
-def _constant_value(vector: Vector) -> Any:
-    assert isinstance(vector, Constant)
-    return vector.value
 
 
 def _no_matches(entities: Entities) -> ScoredRows:

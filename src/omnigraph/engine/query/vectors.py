@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import Value
 from omnigraph.errors import ArithmeticOverflow
@@ -35,6 +36,11 @@ class Numbers:
         """Which values are not null, also if none is."""
         return np.ones(len(self.data), np.bool_) if self.valid is None else self.valid
 
+    @property
+    def null_mask(self) -> Mask | None:
+        """Which values are null; None if none is."""
+        return None if self.valid is None else ~self.valid
+
     def take(self, ids: Ids) -> Numbers:
         return Numbers(self.data[ids], None if self.valid is None else self.valid[ids])
 
@@ -58,6 +64,17 @@ class Lists:
 
     def take(self, ids: Ids) -> Lists:
         return Lists(self.array.take(pa.array(ids)))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """How many items each list has; none if it is null."""
+        lengths = pc.fill_null(pc.list_value_length(self.array), 0)
+        return lengths.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+    @property
+    def items(self) -> Numbers | Strings | Lists:
+        """The items of all lists, one list after the other."""
+        return vector_from_arrow(pc.list_flatten(self.array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +121,10 @@ def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
         return repeat_value(vector.value, type_, count)
     if isinstance(vector, Strings | Lists):
         return vector.array if vector.array.type == type_ else vector.array.cast(type_)
-    mask = None if vector.valid is None else ~vector.valid
     physical = _PHYSICAL.get(type_)
     if physical is not None:
-        return pa.array(vector.data, physical, mask=mask).view(type_)
-    return pa.array(vector.data, type_, mask=mask)
+        return pa.array(vector.data, physical, mask=vector.null_mask).view(type_)
+    return pa.array(vector.data, type_, mask=vector.null_mask)
 
 
 def repeat_value(value: Value, type_: Any, count: int) -> Any:
@@ -149,7 +165,7 @@ def to_arrow_plain(vector: Vector, count: int) -> Any:
     """Return a vector as an Arrow array of whatever type it has in memory."""
     values = materialize(vector, count)
     if isinstance(values, Numbers):
-        return pa.array(values.data, mask=None if values.valid is None else ~values.valid)
+        return pa.array(values.data, mask=values.null_mask)
     return values.array
 
 
@@ -166,19 +182,18 @@ def integers(vector: Vector, function: str) -> tuple[npt.NDArray[Any], Mask | No
     """Return 64-bit signed integers, and which are valid; raises ArithmeticOverflow if a value does not fit."""
     if isinstance(vector, Constant):
         assert isinstance(vector.value, int)
-        raise_overflow(np.array(vector.value >= 2**63), function)
+        raise_overflow(np.array(vector.value >= 2**63), None, function)
         return np.array(vector.value, np.int64), None
     assert isinstance(vector, Numbers)
     data, valid = vector.data, vector.valid
     if data.dtype == np.uint64:
-        large = data >= np.uint64(2**63)
-        raise_overflow(large if valid is None else large & valid, function)
+        raise_overflow(data >= np.uint64(2**63), valid, function)
     return data.astype(np.int64), valid
 
 
-def raise_overflow(overflow: npt.NDArray[Any], function: str, type_name: str = "I64") -> None:
-    """Raise ArithmeticOverflow if any value overflowed."""
-    if bool(np.any(overflow)):
+def raise_overflow(overflow: npt.NDArray[Any], valid: Mask | None, function: str, type_name: str = "I64") -> None:
+    """Raise ArithmeticOverflow if any value that is not null overflowed."""
+    if bool(np.any(overflow if valid is None else overflow & valid)):
         raise ArithmeticOverflow(function_overflow_message(function, type_name), function=function, type=type_name)
 
 
@@ -271,8 +286,7 @@ def distinct_rows(rows: Rows) -> Rows:
         size = int(ids.max()) + 2
         if size <= 64 * rows.count:
             # A flag per entity is faster than sorting as long as the flags are not many more than the rows.
-            flags = np.zeros(size, np.bool_)
-            flags[ids] = True
+            flags = flag_positions(ids, size)
             unique_ids = np.flatnonzero(flags).astype(ids.dtype)
             if flags[-1]:
                 unique_ids[-1] = -1
@@ -315,6 +329,28 @@ def pack_rows(rows: Rows) -> Ids:
 
 
 # -- arrays ----------------------------------------------------------------------------------------------------
+
+
+def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
+    """Return so many flags, set at some positions."""
+    flags = np.zeros(size, np.bool_)
+    flags[positions] = True
+    return flags
+
+
+def distinct_below(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return the distinct numbers, all of which are below `size`, in order."""
+    # Flags for so many possible numbers are faster than sorting.
+    if size <= 32 * len(numbers) + 1_024:
+        return np.flatnonzero(flag_positions(numbers, size))
+    return sort_distinct(numbers)
+
+
+def group_offsets(groups: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
+    """Return where each of so many groups begins among rows in the order of their groups, and where the last ends."""
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(groups, minlength=count), out=offsets[1:])
+    return offsets
 
 
 def run_starts(values: npt.NDArray[Any]) -> Mask:

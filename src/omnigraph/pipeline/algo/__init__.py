@@ -39,11 +39,7 @@ def components(graph: Graph, edges: Sequence[str] | None = None, **options: Unpa
         >>> pipeline.algo.components(graph).to_arrow().column("component").to_pylist()
         [0, 0]
     """
-
-    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
-        return {"component": measures.components(sweeps)}
-
-    return measure(graph, edges, compute, **options)
+    return measure(graph, edges, lambda sweeps: {"component": measures.components(sweeps)}, **options)
 
 
 @complete_docs(measure)
@@ -89,8 +85,6 @@ def label_propagation(
         >>> pipeline.algo.label_propagation(graph).to_arrow().column("community").to_pylist()
         [0, 0]
     """
-
-    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
-        return {"community": measures.label_propagation(sweeps, iterations=iterations)}
-
-    return measure(graph, edges, compute, **options)
+    return measure(
+        graph, edges, lambda sweeps: {"community": measures.label_propagation(sweeps, iterations=iterations)}, **options
+    )

@@ -1,8 +1,7 @@
 """Run one graph measure in process or, by blocks of target nodes, on Spark; its result as Arrow or as a DataFrame.
 
-The algorithms are in `engine.algo`; `blocks` runs their iterations on Spark.
-
-The driver holds one number per node. Temporary files are covered by an intent and removed at the end.
+The algorithms are in `engine.algo`; `SparkGraph` runs their iterations on Spark. The driver holds one number per node.
+Temporary files are covered by an intent and removed at the end.
 """
 
 from __future__ import annotations
@@ -207,6 +206,12 @@ class NumberedScan:
     runs: Sequence[Sequence[int]]
     firsts: Sequence[int]
 
+    def frame(self, spark: Any, read: Any, schema: str) -> Any:
+        """Return what a function from the numbers of tasks reads, as a lazy DataFrame."""
+        if not self.runs:
+            return spark.createDataFrame([], schema)
+        return spark.range(0, len(self.runs), 1, len(self.runs)).mapInArrow(read, schema)
+
 
 def plan_numbered_scan(view: View, table_key: TypeKey) -> NumberedScan:
     """Plan the scan of a type, with the number of the first row of each task."""
@@ -234,24 +239,21 @@ def values_frame(values: NodeValues, spark: Any = None) -> Any:
     frames = [spark.createDataFrame([], schema)]
     for node_type in values.nodes.types:
         planned = plan_numbered_scan(values.view, TypeKey.of("node", node_type))
-        if planned.runs:
-            type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
-            tasks = spark.range(0, len(planned.runs), 1, len(planned.runs))
-            frames.append(tasks.mapInArrow(partial(_value_rows, planned, node_type, type_columns), schema))
+        type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
+        frames.append(planned.frame(spark, partial(_value_rows, planned, node_type, type_columns), schema))
     return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 def _value_rows(
     planned: NumberedScan, node_type: str, values: dict[str, Any], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for run in batch.column(0).to_numpy().tolist():
-            for [ids], first in read_numbered(planned, ["id"], run):
-                columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-                for name, column in values.items():
-                    kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
-                    columns[name] = pa.array(column[first : first + len(ids)], kind)
-                yield pa.RecordBatch.from_pydict(columns)
+    for run in _run_numbers(batches):
+        for [ids], first in read_numbered(planned, ["id"], run):
+            columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+            for name, column in values.items():
+                kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
+                columns[name] = pa.array(column[first : first + len(ids)], kind)
+            yield pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ def spark_graph(view: View, nodes: NodeNumbering, spark: Any) -> Iterator[SparkG
         intent.staging(*claims(ref, intent.operation_id))
         access = graph_access(store.root.uri, intent.operation_id)
         try:
-            yield SparkGraph(spark, view, nodes, access, folder)
+            yield SparkGraph(spark, view, nodes, ArrayFiles(access, folder))
         finally:
             store.objects.discard_prefix(folder)
 
@@ -285,8 +287,7 @@ class SparkGraph:
     spark: Any
     view: View
     nodes: NodeNumbering
-    access: GraphAccess
-    folder: str
+    files: ArrayFiles
     _blocks: dict[Direction, list[BlockTask]] = field(default_factory=dict)
 
     @property
@@ -296,26 +297,22 @@ class SparkGraph:
     def degrees(self) -> tuple[Numbers, Numbers]:
         tasks = self._tasks(Direction.IN)
         partial_counts = Executors(self.spark).run(
-            "counting edges", partial(_count_edges, self._files, self.size), tasks
+            "counting edges", partial(_count_edges, self.files, self.size), tasks
         )
         going, coming = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         for task, (going_path, coming_path) in zip(tasks, partial_counts, strict=True):
-            going += self._files.read(going_path)
-            coming[task.first : task.first + task.size] = self._files.read(coming_path)
+            going += self.files.read(going_path)
+            coming[task.first : task.first + task.size] = self.files.read(coming_path)
         return going, coming
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         tasks = self._tasks(direction)
-        path = self._files.write(state)
-        paths = Executors(self.spark).run("computing", partial(_sweep, self._files, kernel, path), tasks)
-        swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(file) for file in paths)])
+        path = self.files.write(state)
+        paths = Executors(self.spark).run("computing", partial(_sweep, self.files, kernel, path), tasks)
+        swept = np.concatenate([np.empty(0, state.dtype), *(self.files.read(file) for file in paths)])
         for file in (path, *paths):
-            self._files.remove(file)
+            self.files.remove(file)
         return swept
-
-    @property
-    def _files(self) -> ArrayFiles:
-        return ArrayFiles(self.access, self.folder)
 
     def _tasks(self, direction: Direction) -> list[BlockTask]:
         if direction not in self._blocks:
@@ -332,7 +329,7 @@ class SparkGraph:
             partial(_assign_blocks, direction, width), "block long, owner long, neighbour long"
         )
         by_block = frame.repartition(max(len(ranges), 1), functions.col("block"))
-        files = by_block.mapInArrow(partial(_write_pairs, self._files), "block long, path string")
+        files = by_block.mapInArrow(partial(_write_pairs, self.files), "block long, path string")
         rows = run_job(self.spark, "numbering edges", files.collect)
         paths: dict[int, list[str]] = {}
         for row in rows:
@@ -349,7 +346,7 @@ class SparkGraph:
         for edge in self.nodes.edges:
             planned = plan_numbered_scan(self.view, edge.table_key)
             if planned.runs:
-                ends = self._scan(planned, partial(_read_ends, planned), "src string, dst string")
+                ends = planned.frame(self.spark, partial(_read_ends, planned), "src string, dst string")
                 ends = ends.join(numbers[edge.source].toDF("src", "source"), "src")
                 ends = ends.join(numbers[edge.target].toDF("dst", "target"), "dst")
                 frames.append(ends.select("source", "target"))
@@ -358,12 +355,7 @@ class SparkGraph:
     def _numbers(self, node_type: str) -> Any:
         planned = plan_numbered_scan(self.view, TypeKey.of("node", node_type))
         read = partial(_read_numbers, planned, self.nodes.first(node_type))
-        return self._scan(planned, read, "id string, number long")
-
-    def _scan(self, planned: NumberedScan, read: Any, schema: str) -> Any:
-        if not planned.runs:
-            return self.spark.createDataFrame([], schema)
-        return self.spark.range(0, len(planned.runs), 1, len(planned.runs)).mapInArrow(read, schema)
+        return planned.frame(self.spark, read, "id string, number long")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Read queries on Spark, as DataFrames, for data that one machine cannot hold.
 
-The same IR and the same results as in process (`engine.query`): `needs` prunes columns and pushes down filters, `scan`
-reads types, `lower` turns patterns into joins, `search` ranks, `projection` finishes, `frames` joins all of it.
+The same IR and the same results as in process (`engine.query`): `scan` prunes columns, pushes down filters, reads types
+and ranks, `lower` turns patterns into joins, `paths` searches paths, and `projection` finishes.
 """
 
 from __future__ import annotations

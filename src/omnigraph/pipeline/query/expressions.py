@@ -9,6 +9,7 @@ with any part of that kind runs there as a whole: Spark evaluates Python for all
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,11 +19,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.arguments import Value, decode_literal, missing_parameter_error
-from omnigraph.engine.query.expressions import compile_value
+from omnigraph.engine.arguments import Value
+from omnigraph.engine.query.compare import COMPARISONS, MIRRORED
+from omnigraph.engine.query.expressions import compile_constant, compile_value, variables_of
 from omnigraph.engine.query.vectors import (
-    UNIT_ROW,
-    Constant,
     Rows,
     function_overflow_message,
     vector_from_arrow,
@@ -34,7 +34,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import to_spark_column
 from omnigraph.pipeline.query.paths import PATH_COLUMNS
-from omnigraph.pipeline.query.scan import TYPE_MARK, VALUE, ConstantsRun, carrier_type, is_mark, spark_type
+from omnigraph.pipeline.query.scan import TYPE_MARK, VALUE, ConstantsRun, Names, carrier_type, is_mark, spark_type
 
 # Two 64-bit integers multiply to 38 digits at most.
 _EXACT: Final = "decimal(38,0)"
@@ -96,9 +96,9 @@ def _divide(functions: Any, left: Any, right: Any, name: str, type_: PropertyTyp
 
 
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
 }
 
 
@@ -119,11 +119,9 @@ def arrow_column(expressions: Expressions, expression: ir.Expr) -> Any:
     names = {leaf: ir.ColumnRef(f"~{index}", leaf.type) for index, leaf in enumerate(leaves)}
     body, type_ = ir.substitute(expression, names), expression.type
     assert type_ is not None
-    run: Any = ConstantsRun(expressions.params, expressions.now_ms)
+    run = expressions.run
     if not leaves:
-        constant = compile_value(body)(run, UNIT_ROW)
-        assert isinstance(constant, Constant)
-        return expressions.literal(constant.value, type_)
+        return expressions.literal(expressions.constant(body), type_)
     types = [leaf.type for leaf in leaves]
 
     # Spark reads the hints, and knows the bare class alone.
@@ -163,15 +161,12 @@ def _leaves(expression: ir.Expr) -> Iterator[ir.Expr]:
 
 Op = ir.CompareOp
 _WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})
-_MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
 _OPERATORS: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
-    Op.EQ: lambda left, right: left == right, Op.NE: lambda left, right: left != right,
-    Op.LT: lambda left, right: left < right, Op.LE: lambda left, right: left <= right,
-    Op.GT: lambda left, right: left > right, Op.GE: lambda left, right: left >= right,
+    **COMPARISONS,
     Op.STARTS_WITH: lambda left, right: left.startswith(right),
     Op.ENDS_WITH: lambda left, right: left.endswith(right),
     Op.STRING_CONTAINS: lambda left, right: left.contains(right),
-}  # fmt: skip
+}
 _I64_LOW, _I64_HIGH = -(2.0**63), 2.0**63
 _U64_HIGH = 2.0**64
 _LONG_MAX = 2**63 - 1
@@ -191,26 +186,18 @@ class Operand:
 class Expressions:
     """Compiles expressions to columns; `names` has the column of a property, id or mark."""
 
-    def __init__(self, params: Mapping[str, Value], now_ms: int, names: Callable[[str, object], str]) -> None:
+    def __init__(self, run: ConstantsRun, names: Names) -> None:
         from pyspark.sql import functions
 
         self.functions = functions
-        self.params = params
-        self.now_ms = now_ms
-        self._names = names
+        # Poses as a query run; tasks get it as well.
+        self.run: Any = run
+        self.names = names
 
     def constant(self, expression: ir.Expr) -> Value:
-        """Return the value of a literal, a parameter or `now()`."""
-        match expression:
-            case ir.Literal(value=value, type=type_):
-                return decode_literal(value, type_)
-            case ir.ParameterRef(name=name):
-                if name not in self.params:
-                    raise missing_parameter_error(name)
-                return self.params[name]
-            case ir.Now():
-                return self.now_ms
-        raise AssertionError(f"not a constant: {expression}")
+        """Return the value of an expression that reads no column."""
+        value: Value = compile_constant(expression)(self.run)
+        return value
 
     def value(self, expression: ir.Expr) -> Any:
         """Return an expression as a column."""
@@ -221,31 +208,31 @@ class Expressions:
             case ir.Literal() | ir.ParameterRef() | ir.Now():
                 value = self.constant(expression)
                 return Operand(self.literal(value, expression.type), expression.type, value, is_constant=True)
-            case ir.PropertyRef(variable=variable, property="id", owner=owner):
-                column = self.functions.col(self._names(variable, "id"))
+            case (
+                ir.PropertyRef(variable=variable, property="id", owner=owner)
+                | ir.NodeRef(variable=variable, node_type=owner)
+            ):
+                column = self.functions.col(self.names(variable, "id"))
                 return Operand(self.plain_id(column) if ir.is_union(owner) else column, expression.type)
             case ir.PropertyRef(variable=variable, property=name):
-                return Operand(self.functions.col(self._names(variable, name)), expression.type)
-            case ir.NodeRef(variable=variable, node_type=node_type):
-                column = self.functions.col(self._names(variable, "id"))
-                return Operand(self.plain_id(column) if ir.is_union(node_type) else column, expression.type)
+                return Operand(self.functions.col(self.names(variable, name)), expression.type)
             case ir.PathRef(variable=variable, function=function, space=space):
-                column = self.functions.col(self._names(variable, "hops" if function == "nodes" else function))
+                column = self.functions.col(self.names(variable, "hops" if function == "nodes" else function))
                 is_tagged = function == "nodes" and ir.is_union(space)
                 return Operand(
                     self.functions.transform(column, self.plain_id) if is_tagged else column, expression.type
                 )
             case ir.TypeRef(variable=variable, owner=owner):
-                column = self.functions.col(self._names(variable, "id"))
+                column = self.functions.col(self.names(variable, "id"))
                 if ir.is_union(owner):
                     return Operand(self.type_name(column), expression.type)
                 return Operand(self.functions.when(column.isNotNull(), self.functions.lit(owner)), expression.type)
             case ir.ValueRef(variable=variable):
-                return Operand(self.functions.col(self._names(variable, VALUE)), expression.type)
+                return Operand(self.functions.col(self.names(variable, VALUE)), expression.type)
             case ir.VariableRef():
                 return Operand(self._entity(expression), expression.type)
             case ir.HopsRef(variable=variable):
-                return Operand(self.functions.col(self._names(variable, "hops")), expression.type)
+                return Operand(self.functions.col(self.names(variable, "hops")), expression.type)
             case ir.ColumnRef(name=name, type=type_) if type_ is not None:
                 return Operand(self.functions.col(name), type_)
             case ir.Call(type=type_) | ir.Case(type=type_) | ir.Quantifier(type=type_):
@@ -259,8 +246,8 @@ class Expressions:
         """Return a node or edge as its id, with its type if there are several; a path as all that is known of it."""
         col = self.functions.col
         if passed.kind in KINDS:
-            return col(self._names(passed.variable, "id"))
-        columns = [col(self._names(passed.variable, name)).alias(name) for name, _ in PATH_COLUMNS]
+            return col(self.names(passed.variable, "id"))
+        columns = [col(self.names(passed.variable, name)).alias(name) for name, _ in PATH_COLUMNS]
         return self.functions.when(columns[0].isNotNull(), self.functions.struct(*columns))
 
     def type_name(self, column: Any) -> Any:
@@ -272,7 +259,6 @@ class Expressions:
         return self.functions.regexp_replace(column, f"^[^{TYPE_MARK}]*{TYPE_MARK}", "")
 
     def _computed(self, expression: ir.Call | ir.Case | ir.Quantifier) -> Any:
-
         if isinstance(expression, ir.Quantifier) or not is_native(expression):
             return arrow_column(self, expression)
         return native_call(self, expression) if isinstance(expression, ir.Call) else native_case(self, expression)
@@ -283,8 +269,6 @@ class Expressions:
 
     def literal(self, value: Value, type_: PropertyType) -> Any:
         """Return a constant as a column of its Spark type."""
-        from omnigraph.pipeline.query.scan import spark_type
-
         lit = self.functions.lit
         if value is None:
             return lit(None).cast(spark_type(type_))
@@ -306,18 +290,18 @@ class Expressions:
     def condition(self, condition: ir.Expr) -> Any:
         """Return a condition as a column of three-valued logic."""
         if is_mark(condition):
-            [variable] = {part.variable for part in _marked_fields(condition)}
-            return self.functions.col(self._names(variable, condition))
+            [variable] = variables_of(condition)
+            return self.functions.col(self.names(variable, condition))
         match condition:
             case ir.Not(condition=inner):
                 return ~self.condition(inner)
             case ir.And(conditions=parts):
-                return reduce(lambda left, right: left & right, map(self.condition, parts))
+                return reduce(operator.and_, map(self.condition, parts))
             case ir.Or(conditions=parts):
-                return reduce(lambda left, right: left | right, map(self.condition, parts))
+                return reduce(operator.or_, map(self.condition, parts))
             case ir.Compare(op=op, left=ir.NodeRef(variable=left_variable), right=ir.NodeRef(variable=right_variable)):
                 # Nodes are compared as they are bound, with their types.
-                sides = (self.functions.col(self._names(name, "id")) for name in (left_variable, right_variable))
+                sides = (self.functions.col(self.names(name, "id")) for name in (left_variable, right_variable))
                 return _OPERATORS[op](*sides)
             case ir.Compare(op=Op.MATCHES):
                 return arrow_column(self, condition)
@@ -342,7 +326,7 @@ class Expressions:
             self._compare(Op.EQ, operand, Operand(self.literal(item, item_type), item_type, item, True))
             for item in non_null
         ]
-        membership = reduce(lambda left, right: left | right, parts, self.functions.lit(False))
+        membership = reduce(operator.or_, parts, self.functions.lit(False))
         if not parts:
             membership = self.functions.when(operand.column.isNotNull(), membership)
         return self._unknown_among(membership, items)
@@ -364,7 +348,7 @@ class Expressions:
         if kinds == {True}:
             return self._floats(op, left.column.cast("double"), right.column.cast("double"))
         if left.type.scalar in FLOATS:
-            left, right, op = right, left, _MIRRORED[op]
+            left, right, op = right, left, MIRRORED[op]
         if left.type.scalar in _WIDE - {Scalar.U32}:
             return self._wide_with_float(op, left, right.column.cast("double"))
         return self._floats(op, left.column.cast("double"), right.column.cast("double"))
@@ -398,12 +382,6 @@ class Expressions:
         answer = {Op.EQ: equal, Op.NE: ~equal, Op.LT: strict, Op.GT: strict}.get(op, strict | equal)
         missing = integer.column.isNull() | number.isNull()
         return functions.when(missing, functions.lit(None).cast("boolean")).otherwise(answer)
-
-
-def _marked_fields(mark: ir.Expr) -> list[ir.PropertyRef]:
-    field = mark.field if isinstance(mark, ir.TextMatch) else mark.operand  # type: ignore[union-attr]
-    assert isinstance(field, ir.PropertyRef)
-    return [field]
 
 
 def _item_scalar(type_: PropertyType) -> Scalar:

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from operator import and_
+from typing import Any, Final
 
-from omnigraph.engine.query.context import QueryRun, check_bound
+from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.expand import HopBounds, hop_bounds, visited_types, walk_legs
 from omnigraph.engine.query.expressions import variables_of, walk
 from omnigraph.engine.query.paths import weight_error
 from omnigraph.engine.query.physical_plan import ReadPlan, Source
-from omnigraph.engine.session import View
+from omnigraph.engine.query.planning import free_variables
 from omnigraph.lang.catalog import KINDS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
 from omnigraph.pipeline.datasource.tables import Scan, plan_scan
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.paths import NODE, PATH_COLUMNS, START, PathFrames
+from omnigraph.pipeline.query.paths import NODE, PATH_COLUMNS, START, PathFrames, union_frames
 from omnigraph.pipeline.query.projection import Projection
 from omnigraph.pipeline.query.scan import (
     HOPS,
     ID,
     TYPE_MARK,
     VALUE,
+    ConstantsRun,
     Names,
     Need,
     ScanSource,
@@ -58,7 +61,7 @@ def orient_edges(functions: Any, edges: Any, direction: Direction) -> Any:
     return edges.select(NEAR, FAR, *others).unionByName(back.where(col(NEAR) != col(FAR)))
 
 
-def expand_hops(functions: Any, starts: Any, edges: Any, walk: Hops, hops: str) -> Any:
+def expand_hops(functions: Any, starts: Any, edges: Any, walk: HopBounds, hops: str) -> Any:
     """Breadth-first search from all starts at once: each node within the hop bounds, at its shortest distance."""
     col, lit = functions.col, functions.lit
     pairs = edges.select(NEAR, FAR).localCheckpoint()
@@ -80,20 +83,11 @@ def expand_hops(functions: Any, starts: Any, edges: Any, walk: Hops, hops: str) 
             break
     if not emitted:
         emitted.append(_with_hops(frontier.limit(0), lit(0), hops))
-    everything = reduce(lambda left, right: left.unionByName(right), emitted)
-    return everything.select(col(_START).alias(NEAR), col("node").alias(FAR), hops)
+    return union_frames(emitted).select(col(_START).alias(NEAR), col("node").alias(FAR), hops)
 
 
 def _with_hops(nodes: Any, hop: Any, hops: str) -> Any:
     return nodes.withColumn(hops, hop.cast("long"))
-
-
-class Hops(NamedTuple):
-    """The bounds of a walk, once its parameters have values."""
-
-    minimum: int
-    maximum: int
-    is_backwards: bool
 
 
 _TEXT: Final = PropertyType(Scalar.STRING)
@@ -107,13 +101,14 @@ class Lowering:
     """Lowers one read on one view."""
 
     def __init__(
-        self, spark: Any, view: View, expressions: Expressions, names: Names, needs: Mapping[str, Need], search: Search
+        self, spark: Any, run: QueryRun, expressions: Expressions, needs: Mapping[str, Need], search: Search
     ) -> None:
         self._spark = spark
-        self._view = view
+        self._run = run
+        self._view = run.view
         self._expressions = expressions
         self._functions = expressions.functions
-        self._names = names
+        self._names = expressions.names
         self._needs = needs
         self._search = search
         self._scans: dict[TypeKey, tuple[Scan, list[list[int]]]] = {}
@@ -160,7 +155,7 @@ class Lowering:
             resolved = tuple(resolve_type_names(condition, name) for condition in conditions)
             frame = self._frame(variable, TypeKey.of(table_key.kind, name), resolved)
             frames.append(self._tagged(frame, self._names(variable, ID), name) if len(names) > 1 else frame)
-        return reduce(lambda left, right: left.unionByName(right), frames)
+        return union_frames(frames)
 
     def _tagged(self, frame: Any, column: str, type_name: str) -> Any:
         """Put the type before the ids of a column, so that ids of different types differ."""
@@ -194,21 +189,16 @@ class Lowering:
             marks,
             conditions,
             pushdown_filter(conditions, self._expressions.constant),
-            self._expressions.params,
-            self._expressions.now_ms,
+            self._expressions.run,
             {part: self._search.matches(part) for part in expressions if isinstance(part, ir.TextMatch)},
         )
         return scan_frame(self._spark, source)
 
     def _small(self, frame: Any, *table_keys: TypeKey) -> Any:
         """Broadcast a frame if its types are small."""
-        if all(self._row_count(key) <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
+        if all(self._run.row_count(key) <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
             return self._functions.broadcast(frame)
         return frame
-
-    def _row_count(self, table_key: TypeKey) -> int:
-        pins = self._view.snapshot.state.pins
-        return sum(pins[TypeKey.of(table_key.kind, name)].row_count for name in ir.split_type(table_key.name))
 
     def _where(self, rows: Any, conditions: Iterable[ir.Expr]) -> Any:
         for condition in conditions:
@@ -220,7 +210,7 @@ class Lowering:
     def _expand(self, operator: ir.Expand, rows: Any) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
         rows = rows.where(col(source).isNotNull())
-        bounds = self._bounds(operator)
+        bounds = hop_bounds(self._run, operator)
         if bounds.minimum > bounds.maximum:
             rows = rows.limit(0)
         about_edge, others = _partition_conditions(operator.filters, {operator.edge_variable} - {None})
@@ -246,9 +236,9 @@ class Lowering:
         each = rows.withColumn(FAR, self._functions.explode(path))
         return self._where(self._bind_target(operator.variable, operator.node_type, each, about_node), others)
 
-    def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: Hops, about_edge: tuple[ir.Expr, ...]) -> Any:
+    def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: HopBounds, about_edge: tuple[ir.Expr, ...]) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
-        space = ir.walk_space(operator.source_type, operator.legs) if operator.legs else operator.target_type
+        space = visited_types(operator)
         edges = self._edges(operator, about_edge, space, space)
         hops = self._names(operator.hops_variable or "~hops", HOPS)
         # The start stays in the form that the rows have; the walk may go through more types than that.
@@ -260,10 +250,10 @@ class Lowering:
         walked = rows.join(pairs, col(source) == col(NEAR)).drop(NEAR)
         return walked if operator.hops_variable is not None else walked.drop(hops)
 
-    def _search_paths(self, operator: ir.Expand, path: ir.Path, rows: Any, bounds: Hops) -> Any:
+    def _search_paths(self, operator: ir.Expand, path: ir.Path, rows: Any, bounds: HopBounds) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
-        space = ir.walk_space(operator.source_type, operator.legs)
-        count = None if path.is_all else self._bound(path.count, "shortest", least=1)
+        space = visited_types(operator)
+        count = None if path.is_all else self._run.bound(path.count, "shortest", least=1)
         search = PathFrames(
             self._functions, self._path_steps(operator, path, space), *bounds, count, path.weight is not None
         )
@@ -295,7 +285,7 @@ class Lowering:
             weight = col(self._names(variable, path.weight)).cast("double")
         is_tagged = ir.is_union(operator.edge)
         frames = [self._leg(variable, leg, (), (space, space), is_tagged, need) for leg in operator.legs]
-        edges = reduce(lambda left, right: left.unionByName(right), frames)
+        edges = union_frames(frames)
         edges = edges.select(NEAR, FAR, weight.alias("weight"), col(self._names(variable, ID)).alias("edge"))
         edges = edges.where(col("weight").isNotNull()).localCheckpoint()
         if path.weight is not None and not edges.where((col("weight") < 0) | functions.isnan("weight")).isEmpty():
@@ -305,20 +295,6 @@ class Lowering:
         if is_tagged:
             chosen = chosen.withColumn("edge", self._expressions.plain_id(col("edge")))
         return chosen.localCheckpoint()
-
-    def _bounds(self, operator: ir.Expand) -> Hops:
-        minimum = self._bound(operator.minimum)
-        if operator.maximum is None:
-            space = ir.walk_space(operator.source_type, operator.legs)
-            return Hops(minimum, max(self._row_count(TypeKey.of("node", space)), minimum), operator.is_backwards)
-        maximum = self._bound(operator.maximum)
-        if operator.joins_types:
-            minimum, maximum = max(minimum, 1), min(maximum, 1)
-        return Hops(minimum, maximum, operator.is_backwards)
-
-    def _bound(self, bound: ir.HopBound, word: str = "hops", least: int = 0) -> int:
-        value = bound if isinstance(bound, int) else self._expressions.constant(bound)
-        return check_bound(bound, value, word, least)
 
     def _converted(self, frame: Any, column: str, source_type: str, target_type: str) -> Any:
         """Return ids of one type or union as those of another one, without the ids of types that it lacks."""
@@ -336,14 +312,11 @@ class Lowering:
 
     def _edges(self, operator: ir.Expand, conditions: tuple[ir.Expr, ...], near: str, far: str) -> Any:
         """Return the edges of a traversal: distinct pairs of nodes, or one row per edge if edges are bound."""
-        legs = operator.legs
-        if not legs:
-            edge = self._view.catalog.edges[operator.edge]
-            legs = (ir.Leg(edge.name, operator.direction, edge.source, edge.target),)
+        legs = walk_legs(self._view.catalog, operator)
         variable = operator.edge_variable or "~edge"
         is_tagged = operator.edge_variable is not None and ir.is_union(operator.edge)
         frames = [self._leg(variable, leg, conditions, (near, far), is_tagged) for leg in legs]
-        frame = reduce(lambda left, right: left.unionByName(right), frames)
+        frame = union_frames(frames)
         unique = self._view.catalog.edges[legs[0].edge].unique
         is_distinct = len(legs) == 1 and ("src", "dst") in unique and legs[0].direction is not ir.Direction.BOTH
         return frame if operator.edge_variable is not None or is_distinct else frame.distinct()
@@ -368,11 +341,11 @@ class Lowering:
             frame = orient_edges(self._functions, frame, leg.direction)
             return self._leg_ids(frame, leg.source, near, leg.source, far)
         parts = []
-        for direction in ways(leg.direction):
+        for direction in (Direction.OUT, Direction.IN) if leg.direction is Direction.BOTH else (leg.direction,):
             near_type, far_type = (leg.source, leg.target) if direction is Direction.OUT else (leg.target, leg.source)
             oriented = orient_edges(self._functions, frame, direction)
             parts.append(self._leg_ids(oriented, near_type, near, far_type, far))
-        return reduce(lambda left, right: left.unionByName(right), parts)
+        return union_frames(parts)
 
     def _leg_ids(self, frame: Any, near_type: str, near: str, far_type: str, far: str) -> Any:
         frame = self._tagged(frame, NEAR, near_type) if ir.is_union(near) else frame
@@ -416,8 +389,8 @@ class Lowering:
 
     def _solve(self, inner: tuple[ir.Operator, ...], rows: Any) -> tuple[list[str], Any]:
         """Return the columns that an inner pattern depends on, and its solutions for their distinct values."""
-        used = _variables_used(inner)
-        keys = self._names.keys(used, rows.columns)
+        used = free_variables(inner)
+        keys = self._names.of(used, rows.columns, is_key=True)
         if not keys:
             return [], self.pipeline(inner)
         # All other columns of an entity depend on its id.
@@ -430,16 +403,7 @@ class Lowering:
     def _same(self, keys: list[str]) -> Any:
         col = self._functions.col
         # An unbound variable is a value like any other, so nulls are equal.
-        pairs = [col(key).eqNullSafe(col(f"k{index}")) for index, key in enumerate(keys)]
-        condition = pairs[0]
-        for pair in pairs[1:]:
-            condition = condition & pair
-        return condition
-
-
-def ways(direction: Direction) -> tuple[Direction, ...]:
-    """Return the single directions of a direction."""
-    return (Direction.OUT, Direction.IN) if direction is Direction.BOTH else (direction,)
+        return reduce(and_, (col(key).eqNullSafe(col(f"k{index}")) for index, key in enumerate(keys)))
 
 
 def _partition_conditions(
@@ -450,26 +414,6 @@ def _partition_conditions(
     return tuple(matching), tuple(condition for condition in conditions if condition not in matching)
 
 
-def _variables_used(operators: Iterable[ir.Operator]) -> set[str]:
-    """Return all variables that operators use."""
-    variables: set[str] = set()
-    for operator in operators:
-        match operator:
-            case ir.NodeScan(filters=filters):
-                variables.update(*(variables_of(condition) for condition in filters))
-            case ir.PathNodes(path=path_variable, filters=filters):
-                variables |= {path_variable}
-                variables.update(*(variables_of(condition) for condition in filters))
-            case ir.Expand(source=source, filters=filters, path=path):
-                variables |= {source, path.end} if path is not None and path.end is not None else {source}
-                variables.update(*(variables_of(condition) for condition in filters))
-            case ir.Filter(condition=condition):
-                variables |= variables_of(condition)
-            case ir.AntiJoin(inner=inner) | ir.OptionalJoin(inner=inner):
-                variables |= _variables_used(inner)
-    return variables
-
-
 def read_frame(spark: Any, plan: ReadPlan, run: QueryRun) -> Any:
     """Return a read as a lazy DataFrame with the names of its columns."""
     return _projected(spark, plan, run).toDF(*(column.name for column in plan.query.returned))
@@ -477,14 +421,14 @@ def read_frame(spark: Any, plan: ReadPlan, run: QueryRun) -> Any:
 
 def _projected(spark: Any, plan: ReadPlan, run: QueryRun) -> Any:
     names, search, cut = Names(), Search(spark, plan, run), plan.cut(run)
-    expressions = Expressions(run.params, run.now_ms, names)
+    expressions = Expressions(ConstantsRun(run.params, run.now_ms), names)
     pipeline = push_down_filters(plan.query.pipeline)
-    lowering = Lowering(spark, run.view, expressions, names, collect_needs(plan.query, pipeline), search)
+    lowering = Lowering(spark, run, expressions, collect_needs(plan.query, pipeline), search)
     start = None if plan.source is None else _bound(spark, plan.source, run, names, lowering)
     roots = {operator.variable for operator in pipeline if isinstance(operator, ir.NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
     rows = lowering.pipeline(pipeline, start, narrow)
-    return Projection(plan, expressions, names, search).run(rows, cut)
+    return Projection(plan, expressions, search).run(rows, cut)
 
 
 def _bound(spark: Any, source: Source, run: QueryRun, names: Names, lowering: Lowering) -> Any:

@@ -5,7 +5,7 @@ Node arrays are in written order, so that comparing them compares the ids from l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -14,6 +14,11 @@ START, NODE, NODES, EDGES, COST, COUNT = "start", "node", "path_nodes", "path_ed
 # The attributes of a path variable, with the columns of a search that hold them; its nodes are what breaks ties.
 PATH_COLUMNS = (("hops", NODES), ("edges", EDGES), ("length", COUNT), ("cost", COST))
 _PATH = (START, NODE, COST, COUNT, NODES, EDGES)
+
+
+def union_frames(frames: Iterable[Any]) -> Any:
+    """Return the rows of some DataFrames, at least one, with the same columns."""
+    return reduce(lambda left, right: left.unionByName(right), frames)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class PathFrames:
         elif self.is_weighted:
             paths = self._select_pairs(self._lightest(frontier), pairs)
         else:
-            paths = self._select_pairs(self._union(self._nearest(frontier), frontier), pairs)
+            paths = self._select_pairs(union_frames([frontier, *self._nearest(frontier)]), pairs)
         return paths.where((col(COUNT) >= self.minimum) & (col(COUNT) <= self.maximum))
 
     def _step(self, frontier: Any) -> Any:
@@ -92,7 +97,7 @@ class PathFrames:
             levels.append(
                 stepped.join(limits, [START, NODE, COST, COUNT], "left_semi").select(*_PATH).localCheckpoint()
             )
-        return self._union(levels)
+        return union_frames(levels)
 
     def _enumerated(self, frontier: Any) -> Iterator[Any]:
         """Yield all paths, by their number of hops."""
@@ -113,16 +118,12 @@ class PathFrames:
             if pairs is not None and not self.is_weighted and self._is_enough(parts, pairs):
                 break
         window = Window.partitionBy(START, NODE).orderBy(COST, COUNT, NODES)
-        ranked = self._union(parts).withColumn("row_number", self.functions.row_number().over(window))
+        ranked = union_frames(parts).withColumn("row_number", self.functions.row_number().over(window))
         return ranked.where(col("row_number") <= self.count).drop("row_number")
 
     def _is_enough(self, parts: list[Any], pairs: Any) -> bool:
-        counts = self._union(parts).groupBy(START, NODE).count().where(self.functions.col("count") >= self.count)
+        counts = union_frames(parts).groupBy(START, NODE).count().where(self.functions.col("count") >= self.count)
         return bool(pairs.join(counts, [START, NODE], "left_anti").isEmpty())
 
     def _select_pairs(self, paths: Any, pairs: Any | None) -> Any:
         return paths if pairs is None else paths.join(pairs, [START, NODE], "left_semi")
-
-    def _union(self, frames: Any, first: Any = None) -> Any:
-        frames = [*([] if first is None else [first]), *frames]
-        return reduce(lambda left, right: left.unionByName(right), frames)

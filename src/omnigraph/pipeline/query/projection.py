@@ -11,26 +11,25 @@ from typing import Any, Final
 from omnigraph.engine.query.aggregate import overflow_message
 from omnigraph.engine.query.expressions import walk
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.projection import SkipLimit
+from omnigraph.engine.query.projection import SkipLimit, resolve_aliases
 from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.scan import HOPS, ID, POSITION, SCORE, VALUE, Names, Search, spark_type
+from omnigraph.pipeline.query.scan import HOPS, ID, POSITION, SCORE, VALUE, Search, spark_type
 
 # Wide enough for a sum of more 64-bit integers than any graph has rows.
 _EXACT: Final = "decimal(38,0)"
-_RANKS: Final = (ir.Nearest, ir.Bm25, ir.Rrf)
 
 
 class Projection:
     """The projection of one read."""
 
-    def __init__(self, plan: ReadPlan, expressions: Expressions, names: Names, search: Search) -> None:
+    def __init__(self, plan: ReadPlan, expressions: Expressions, search: Search) -> None:
         self._plan = plan
         self._query = plan.query
         self._expressions = expressions
         self._functions = expressions.functions
-        self._names = names
+        self._names = expressions.names
         self._search = search
 
     def run(self, rows: Any, cut: SkipLimit) -> Any:
@@ -61,7 +60,7 @@ class Projection:
         return value if isinstance(column.expression, ir.VariableRef) else value.cast(spark_type(column.type))
 
     def _value(self, index: int, column: ir.Column) -> Any:
-        if isinstance(column.expression, _RANKS):
+        if isinstance(column.expression, ir.Rank):
             is_order = column.expression == self._query.rank
             return self._functions.col(SCORE if is_order else f"s{index}")
         return self._expressions.value(column.expression)
@@ -72,7 +71,7 @@ class Projection:
         others = [
             (index, column.expression)
             for index, column in enumerate(query.columns)
-            if isinstance(column.expression, _RANKS) and column.expression != query.rank
+            if isinstance(column.expression, ir.Rank) and column.expression != query.rank
         ]
         if query.rank is None and not others:
             return rows
@@ -183,12 +182,9 @@ class Projection:
     def _ordered(self, rows: Any) -> Any:
         keys = self._position()
         if not keys:
-            columns: dict[ir.Expr, ir.Expr] = {
-                ir.ColumnRef(column.name, column.type): column.expression for column in reversed(self._query.columns)
-            }
             for order in self._query.order:
-                expression = ir.substitute(order.expression, columns)
-                if not isinstance(expression, _RANKS) and not ir.has_aggregate(expression):
+                expression = resolve_aliases(self._query, order.expression)
+                if not isinstance(expression, ir.Rank) and not ir.has_aggregate(expression):
                     keys.append(self._directed(self._expressions.value(expression), order.descending))
         if self._query.distinct_on:
             rows = self._first_of_each(rows, [*keys, *self._ties()])

@@ -1,14 +1,12 @@
-"""Scan one type on Spark, a few fragments a task, and join the hits of text and vector searches.
+"""Scans on Spark: what a read needs of each type, a few fragments a task, and the hits of text and vector searches.
 
-Conditions run the code of the in-process engine.
-
-The driver holds ids of candidates and hits, never other properties.
+Conditions run the code of the in-process engine. The driver holds ids of candidates and hits, never other properties.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -18,10 +16,10 @@ import pyarrow as pa
 from omnigraph.engine.arguments import Value, missing_parameter_error
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import quote_literal
-from omnigraph.engine.query.expressions import Predicate, compile_predicate, compile_value, variables_of
+from omnigraph.engine.query.expressions import Predicate, compile_predicate, compile_text_search, variables_of, walk
 from omnigraph.engine.query.physical_plan import ReadPlan
-from omnigraph.engine.query.ranking import Ranked, Ranking
-from omnigraph.engine.query.vectors import UNIT_ROW, Constant, Ids, Mask, Rows, vector_from_arrow
+from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
+from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
@@ -122,7 +120,7 @@ def is_mark(expression: ir.Expr) -> bool:
 def _late_expressions(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
     yield from _conditions(pipeline)
     for column in read.columns:
-        if not isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+        if not isinstance(column.expression, ir.Rank):
             yield column.expression
     yield from (key.expression for key in read.order)
     yield from read.distinct_on
@@ -153,16 +151,10 @@ VALUE = "value"
 TYPE_MARK = "/"
 
 
-def resolve_type_names(expression: Any, type_name: str) -> Any:
+def resolve_type_names(condition: ir.Expr, type_name: str) -> ir.Expr:
     """Return a condition on the entities of one type with that name in place of `type($v)`."""
-    if isinstance(expression, ir.TypeRef):
-        return ir.Literal(type_name, ir.ID)
-    if isinstance(expression, tuple):
-        return tuple(resolve_type_names(item, type_name) for item in expression)
-    if not is_dataclass(expression) or isinstance(expression, type | PropertyType):
-        return expression
-    parts = {item.name: resolve_type_names(getattr(expression, item.name), type_name) for item in fields(expression)}
-    return replace(expression, **parts)
+    literal = ir.Literal(type_name, ir.ID)
+    return ir.substitute(condition, {part: literal for part in walk(condition) if isinstance(part, ir.TypeRef)})
 
 
 class Names:
@@ -174,18 +166,13 @@ class Names:
     def __call__(self, variable: str, attribute: object) -> str:
         return self._names.setdefault((variable, attribute), f"c{len(self._names)}")
 
-    def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return the columns that belong to the variables."""
-        selected, present = set(variables), set(columns)
-        return [name for (variable, _), name in self._names.items() if variable in selected and name in present]
-
-    def keys(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return the columns that identify what the variables are bound to."""
+    def of(self, variables: Iterable[str], columns: Iterable[str], *, is_key: bool = False) -> list[str]:
+        """Return the columns that belong to the variables; only those that identify what is bound, if `is_key`."""
         selected, present = set(variables), set(columns)
         return [
             name
             for (variable, attribute), name in self._names.items()
-            if variable in selected and attribute in (ID, HOPS, VALUE) and name in present
+            if variable in selected and name in present and (not is_key or attribute in (ID, HOPS, VALUE))
         ]
 
 
@@ -216,8 +203,7 @@ class ScanSource:
     marks: tuple[tuple[str, Mark], ...]
     conditions: tuple[ir.Expr, ...]
     where: str | None
-    params: Mapping[str, Value]
-    now_ms: int
+    constants: ConstantsRun
     matches: Mapping[ir.TextMatch, Any]
 
     @property
@@ -257,7 +243,7 @@ def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.Recor
     tests = [compile_condition(condition, source.matches) for condition in source.conditions]
     marks = [compile_condition(mark, source.matches) for _, mark in source.marks]
     for batch in scan_fragments(source.scan.open(), fragments, read, source.where):
-        run: Any = _BatchRun(batch, source.params, source.now_ms)
+        run: Any = _BatchRun(batch, source.constants)
         rows = Rows(batch.num_rows, {source.variable: run.all})
         passed = np.logical_and.reduce([np.ones(batch.num_rows, np.bool_), *(test(run, rows) for test in tests)])
         truths = [pa.array(mark(run, rows)) for mark in marks]
@@ -293,20 +279,20 @@ class ConstantsRun:
     """The part of a query run that expressions over columns use: parameters, and the time."""
 
     def __init__(self, params: Mapping[str, Value], now_ms: int) -> None:
-        self._params = params
+        self.params = params
         self.now_ms = now_ms
 
     def parameter(self, name: str) -> Value:
-        if name not in self._params:
+        if name not in self.params:
             raise missing_parameter_error(name)
-        return self._params[name]
+        return self.params[name]
 
 
 class _BatchRun(ConstantsRun):
     """A batch that poses as a query run, so that compiled tests can be evaluated on it."""
 
-    def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
-        super().__init__(params, now_ms)
+    def __init__(self, batch: pa.RecordBatch, constants: ConstantsRun) -> None:
+        super().__init__(constants.params, constants.now_ms)
         self._batch = batch
         self.all: Ids = np.arange(batch.num_rows)
 
@@ -332,7 +318,7 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
     """Compile a condition whose text searches have been run already."""
     if isinstance(condition, ir.TextMatch):
         row_ids = matches[condition]
-        return lambda run, rows: _is_match(run, row_ids)
+        return lambda run, rows: np.isin(run.column(ROW_ID).to_numpy(zero_copy_only=False), row_ids)  # type: ignore[attr-defined]
     if isinstance(condition, ir.And | ir.Or):
         tests = [compile_condition(part, matches) for part in condition.conditions]
         joined: Callable[..., Any] = np.logical_and if isinstance(condition, ir.And) else np.logical_or
@@ -341,11 +327,6 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
         matching = compile_condition(condition.condition, matches)
         return lambda run, rows: ~matching(run, rows)
     return compile_predicate(condition)
-
-
-def _is_match(run: Any, row_ids: Any) -> Mask:
-    mask: Mask = np.isin(run.column(ROW_ID).to_numpy(zero_copy_only=False), row_ids)
-    return mask
 
 
 def carrier_type(type_: PropertyType) -> pa.DataType:
@@ -402,41 +383,25 @@ class Search:
 
     def matches(self, match: ir.TextMatch) -> Any:
         """Return the sorted row ids that a text condition matches."""
-        from omnigraph.engine.query.ranking import match_text
-
-        text = self._constant(match.query)
-        if not isinstance(text, str):
-            return np.empty(0, np.uint64)
-        edits = self._constant(match.max_edits) if match.max_edits is not None else None
-        most = edits if isinstance(edits, int) else None
-        field = match.field
-        return match_text(self._run.view, field.owner, field.property, text, match.function, most)
-
-    def _constant(self, expression: ir.Expr) -> Any:
-        vector = compile_value(expression)(self._run, UNIT_ROW)
-        assert isinstance(vector, Constant)
-        return vector.value
+        return compile_text_search(match)(self._run)
 
     # -- ranking -----------------------------------------------------------------------------------------------
 
     def narrow(self, frame: Any, id_name: str) -> Any:
         """Restrict the scan of the ranked variable to the best candidates of each ranking call."""
         ranking = self._ranking
-        self._arms = ranking.arms(self._run, self._dense(frame, id_name), self._plan.cut(self._run).end)
-        candidate_ids = np.unique(np.concatenate([arm.ids for arm in self._arms]))
-        return frame.join(self._frame(candidate_ids, id_name, {}), id_name, "left_semi")
+        candidates = self._dense(frame, id_name, ranking)
+        self._arms = ranking.arms(self._run, candidates, self._plan.cut(self._run).end)
+        return frame.join(self._frame(union_of_ids(self._arms), id_name, {}, ranking), id_name, "left_semi")
 
     def rank(self, rows: Any, id_name: str) -> Any:
         """Keep the rows of ranked entities, and add their position and score."""
-        ranking, cut = self._ranking, self._plan.cut(self._run)
-        present = self._dense(rows, id_name)
-        count = self._run.nodes(ranking.node_type).count
-        arms = self._arms if self._arms is not None else ranking.arms(self._run, present, cut.end)
-        ranked = ranking.fuse(self._run, [arm.among(present, count) for arm in arms])
-        if not isinstance(ranking.rank, ir.Bm25) and cut.end is not None:
-            ranked = Ranked(ranked.ids[: cut.end], ranked.scores[: cut.end])
+        ranking, limit = self._ranking, self._plan.cut(self._run).end
+        present = self._dense(rows, id_name, ranking)
+        arms = self._arms if self._arms is not None else ranking.arms(self._run, present, limit)
+        ranked = ranking.rank_present(self._run, arms, present, limit)
         columns = {POSITION: np.arange(len(ranked.ids)), SCORE: ranked.scores}
-        return rows.join(self._frame(ranked.ids, id_name, columns), id_name)
+        return rows.join(self._frame(ranked.ids, id_name, columns, ranking), id_name)
 
     def scored(self, rows: Any, rank: ir.Rank, id_name: str, name: str) -> Any:
         """Add the scores of a call that does not order the rows."""
@@ -451,17 +416,16 @@ class Search:
         assert self._plan.ranking is not None
         return self._plan.ranking
 
-    def _dense(self, rows: Any, id_name: str, ranking: Ranking | None = None) -> Ids:
+    def _dense(self, rows: Any, id_name: str, ranking: Ranking) -> Ids:
         """Return the dense entity numbers of the ids in rows."""
         from pyspark.sql import functions
 
         ids = rows.select(id_name).where(functions.col(id_name).isNotNull()).distinct().toArrow().column(0)
-        entities = self._run.nodes((ranking or self._ranking).node_type)
+        entities = self._run.nodes(ranking.node_type)
         return np.sort(entities.find_all(ids.cast(pa.string())))
 
-    def _frame(self, ids: Ids, id_name: str, columns: dict[str, Any], ranking: Ranking | None = None) -> Any:
+    def _frame(self, ids: Ids, id_name: str, columns: dict[str, Any], ranking: Ranking) -> Any:
         from pyspark.sql import functions
 
-        entities = self._run.nodes((ranking or self._ranking).node_type)
-        texts = entities.arrow("id", ids, pa.string())
+        texts = self._run.nodes(ranking.node_type).arrow("id", ids, pa.string())
         return functions.broadcast(self._spark.createDataFrame(pa.table({id_name: texts, **columns})))
