@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
 from typing import Annotated, Any, Final, get_type_hints
@@ -23,8 +24,16 @@ from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
-from omnigraph.cli.options import is_query_text
-from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_streams, output_error, print_error
+from omnigraph.cli.options import Json, is_query_text
+from omnigraph.cli.output import (
+    Output,
+    discard_output,
+    echo,
+    hide_text,
+    open_missing_streams,
+    output_error,
+    print_error,
+)
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
@@ -106,8 +115,8 @@ Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
 DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 
 
-def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
-    """Add the shared options to a command; it receives them as one `Target`."""
+def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
+    """Add the shared options to a command, which receives them as one `Target`, and `--json` if it returns `Output`."""
     hints = get_type_hints(run, include_extras=True)
     # Keyword parameters: their order only matters for the help text.
     parameters = [
@@ -124,11 +133,13 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
+    if hints["return"] is Output:
+        added.insert(0, Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**values: Any) -> int:
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
-        conf = shared.pop("conf", None)
+        conf, as_json = shared.pop("conf", None), shared.pop("as_json", False)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
         if use is not None and "query" in positionals:
             arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
@@ -144,10 +155,11 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
         with _spark_options(values, conf):
+            run_once = partial(_run, run, values, as_json=as_json)
             if use is None or not use.writes:
-                return run(**values)
+                return run_once()
             with hide_text(quiet=quiet):
-                return _run_write(run, values)
+                return _run_write(run_once)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
@@ -175,14 +187,19 @@ def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterat
         yield
 
 
-def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
+def _run(run: Callable[..., int | Output], values: Mapping[str, Any], *, as_json: bool) -> int:
+    result = run(**values)
+    return result if isinstance(result, int) else result.print(as_json=as_json)
+
+
+def _run_write(run: Callable[[], int]) -> int:
     """Run a write command; if its output fails, the error's `effect` says whether the write was applied."""
     from omnigraph.manifest.publish import Publication, watched
 
     publication = Publication()
     try:
         with watched(publication):
-            return run(**values)
+            return run()
     except OutputError as error:
         # A server, or an operation without a publish, may have applied it unnoticed.
         error.effect = Effect.APPLIED if publication.close() is not None else Effect.UNKNOWN

@@ -24,7 +24,7 @@ from omnigraph.cli.history_output import (
 )
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
-from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, print_table
+from omnigraph.cli.output import Output, echo, echo_lines, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
 if TYPE_CHECKING:
@@ -49,35 +49,27 @@ def create_branch(
     name: BranchName,
     from_: From = "main",
     at: StartAt = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         branch = graph.branches.create(name, from_, at=at)
-    if as_json:
-        print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
-    else:
-        echo(f"branch {branch.name} starts {f'at {at}' if at is not None else f'where {from_} is'}")
-    return 0
+    line = f"branch {branch.name} starts {f'at {at}' if at is not None else f'where {from_} is'}"
+    return Output({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor}, [line])
 
 
-def list_branches(target: ReadsUri, as_json: Json = False) -> int:
+def list_branches(target: ReadsUri) -> Output:
     with target.open_to_read() as graph:
         names = graph.branches.list()
         heads = {name: commit for name in names if (commit := _head(graph, name)) is not None}
-    if as_json:
-        listed = [
-            {"name": name, "graph_commit_id": c.commit_id, "created_at": c.created_at_us} for name, c in heads.items()
-        ]
-        print_json({"branches": names, "heads": listed})
-        return 0
+    listed = [
+        {"name": name, "graph_commit_id": c.commit_id, "created_at": c.created_at_us} for name, c in heads.items()
+    ]
     ids = shorten_ids([commit.commit_id for commit in heads.values()])
     rows = (
         [name, ids[heads[name].commit_id], format_time(heads[name].created_at_us)] if name in heads else [name, "", ""]
         for name in names
     )
-    print_table(["branch", "head", "changed"], rows)
-    return 0
+    return Output({"branches": names, "heads": listed}, table(["branch", "head", "changed"], rows))
 
 
 def _head(graph: Graph | ServedGraph, branch: str) -> Commit | None:
@@ -88,36 +80,21 @@ def _head(graph: Graph | ServedGraph, branch: str) -> Commit | None:
     return None
 
 
-def rename(
-    target: Writes,
-    name: BranchName,
-    new_name: NewName,
-    as_json: Json = False,
-) -> int:
+def rename(target: Writes, name: BranchName, new_name: NewName) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         branch = graph.branches.rename(name, new_name)
-    if as_json:
-        print_json({"uri": graph.uri, "from": name.strip(), "name": branch.name, "actor_id": branch.actor})
-    else:
-        echo(f"branch {name.strip()} is now {branch.name}")
-    return 0
+    document = {"uri": graph.uri, "from": name.strip(), "name": branch.name, "actor_id": branch.actor}
+    return Output(document, [f"branch {name.strip()} is now {branch.name}"])
 
 
-def delete_branch(
-    target: Destroys,
-    name: BranchName,
-    as_json: Json = False,
-) -> int:
+def delete_branch(target: Destroys, name: BranchName, as_json: Json = False) -> int:
     target.announce()
     target.confirm(f"deleting branch `{name}`", as_json=as_json)
     with target.open_to_write() as graph:
         graph.branches.delete(name)
-    if as_json:
-        print_json({"uri": graph.uri, "name": name, **target.actor_json})
-    else:
-        echo(f"deleted branch {name}")
-    return 0
+    document = {"uri": graph.uri, "name": name, **target.actor_json}
+    return Output(document, [f"deleted branch {name}"]).print(as_json=as_json)
 
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Branch to merge.")]
@@ -151,39 +128,17 @@ def merge(
     if is_in_process and (engine is Engine.SPARK or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
     operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
-    if is_in_process or engine is Engine.LOCAL:
-        with open_graph_for(target, dry_run=dry_run) as graph:
-            merge = graph.branches.merge
-            return run_and_report(
-                graph,
-                operation,
-                command,
-                lambda: merge(
-                    source,
-                    into,
-                    delete_branch=delete_branch,
-                    dry_run=dry_run,
-                    resolutions=decisions,
-                    message=message,
-                ),
-                as_json=as_json,
-            )
-    from omnigraph import pipeline
+    options: Any = {"delete_branch": delete_branch, "resolutions": decisions, "message": message}
+    with open_graph_for(target, dry_run=dry_run) as graph:
+        run: Callable[[], MergeReceipt]
+        if is_in_process or engine is Engine.LOCAL:
+            run = partial(graph.branches.merge, source, into, dry_run=dry_run, **options)
+        else:
+            from omnigraph import pipeline
 
-    target.announce()
-    with target.store_to_write() as stored:
-        run = partial(
-            pipeline.merge,
-            stored,
-            source,
-            into,
-            delete_branch=delete_branch,
-            resolutions=decisions,
-            message=message,
-            engine=on,
-            master=master,
-        )
-        return run_and_report(stored, operation, command, run, as_json=as_json)
+            stored: Any = graph
+            run = partial(pipeline.merge, stored, source, into, engine=on, master=master, **options)
+        return run_and_report(graph, operation, command, run, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +212,16 @@ def run_and_report(
         count = plural(len(conflicts), "conflict")
         echo_styled(f"error[{error.code}]", "red", f": the {operation} has {count}, and nothing was changed")
         shown = _readable(graph, conflicts)
-        for line in (*conflict_lines(shown), *_conflict_hints(command, conflicts)):
-            echo(line, err=True)
+        echo_lines((*conflict_lines(shown), *_conflict_hints(command, conflicts)), err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
     conflicts = _readable(graph, [item.to_json() for item in receipt.conflicts])
-    for line in (
-        *_receipt_lines(operation, receipt, conflicts),
-        *(_conflict_hints(command, conflicts) if conflicts else ()),
-    ):
-        echo(line)
+    echo_lines(_receipt_lines(operation, receipt, conflicts))
+    if conflicts:
+        echo_lines(_conflict_hints(command, conflicts))
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
     return status
@@ -345,40 +297,22 @@ At = Annotated[
 ]
 
 
-def create_tag(
-    target: Writes,
-    name: TagName,
-    at: At = None,
-    branch: ReadBranch = None,
-    as_json: Json = False,
-) -> int:
+def create_tag(target: Writes, name: TagName, at: At = None, branch: ReadBranch = None) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         tag = graph.tags.create(name, at, branch=branch or "main")
-    if as_json:
-        print_json({"uri": graph.uri, **tag.to_json()})
-    else:
-        echo(f"tag {tag.name} names commit {tag.commit_id}")
-    return 0
+    return Output({"uri": graph.uri, **tag.to_json()}, [f"tag {tag.name} names commit {tag.commit_id}"])
 
 
-def list_tags(target: ReadsUri, as_json: Json = False) -> int:
+def list_tags(target: ReadsUri) -> Output:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
-    if as_json:
-        print_json({"tags": [tag.to_json() for tag in tags]})
-        return 0
     rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)
-    print_table(["tag", "commit", "actor", "created"], rows)
-    return 0
+    return Output({"tags": [tag.to_json() for tag in tags]}, table(["tag", "commit", "actor", "created"], rows))
 
 
-def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
+def delete_tag(target: Writes, name: TagName) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         graph.tags.delete(name)
-    if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
-    else:
-        echo(f"deleted tag {name.strip()}")
-    return 0
+    return Output({"uri": graph.uri, "name": name.strip(), **target.actor_json}, [f"deleted tag {name.strip()}"])

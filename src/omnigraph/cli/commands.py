@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 
+from omnigraph.cli.output import Output
 from omnigraph.cli.target import Capability
 
 
@@ -43,7 +44,7 @@ class Command:
         return self.arguments if self.path in self.arguments else f"{self.path} {self.arguments}".rstrip()
 
     @property
-    def run(self) -> Callable[..., int]:
+    def run(self) -> Callable[..., int | Output]:
         """The function; its module is imported here, so that the table loads quickly."""
         return resolve_name(f"omnigraph.cli.{self.function}")  # type: ignore[no-any-return]
 

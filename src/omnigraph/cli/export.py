@@ -11,16 +11,8 @@ import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import (
-    echo,
-    echo_bytes,
-    plural,
-    print_json,
-    print_table,
-    progress_bar,
-    write_atomically,
-)
+from omnigraph.cli.options import Names, Naming, ReadBranch, Snapshot, Types
+from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
@@ -54,18 +46,14 @@ Out = Annotated[
 ]
 
 
-def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None, as_json: Json = False) -> int:
+def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         document = graph.snapshot(branch or "main", at=at).to_json()
-    if as_json:
-        print_json(document)
-        return 0
     head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
-    echo(f"branch {document['graph_branch']}, {head}")
     members = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([dataset.get(name, "") for name in members] for dataset in document["datasets"])
-    print_table(["kind", "type", "entities", "version", "dataset"], rows)
-    return 0
+    datasets = table(["kind", "type", "entities", "version", "dataset"], rows)
+    return Output(document, (f"branch {document['graph_branch']}, {head}", *datasets))
 
 
 def export(
@@ -181,29 +169,19 @@ def stat(
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
     names: Names = Naming.NOW,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     with target.open_to_read() as graph:
         blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
     description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
-    if as_json:
-        state = {"branch": branch, "at": snapshot}
-        print_json(
-            {
-                "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
-                "kind": "managed",
-                "size": blob.length,
-                **description,
-                "target": {
-                    **{name: value for name, value in state.items() if value is not None},
-                    "resolved_snapshot": blob.snapshot_commit_id,
-                },
-            }
-        )
-        return 0
-    for name, value in description.items():
-        echo(f"{name:<18}  {value}")
-    return 0
+    state = {name: value for name, value in (("branch", branch), ("at", snapshot)) if value is not None}
+    document = {
+        "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
+        "kind": "managed",
+        "size": blob.length,
+        **description,
+        "target": {**state, "resolved_snapshot": blob.snapshot_commit_id},
+    }
+    return Output(document, (f"{name:<18}  {value}" for name, value in description.items()))
 
 
 def _find_blob(
@@ -247,14 +225,10 @@ Destination = Annotated[str, typer.Argument(metavar="TARGET", help="URI of the c
 Update = Annotated[bool, typer.Option("--update", help="Update an earlier clone; copies only new files.")]
 
 
-def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
+def clone(source: Source, destination: Destination, update: Update = False) -> Output:
     from omnigraph.graph import open as open_graph
 
     with open_graph(source, read_only=True) as graph, progress_bar():
         report = graph.clone(destination, update=update)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
-        echo(f"{report.target} is at commit {report.commit}, verified; {copied}")
-    return 0
+    copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
+    return Output(report.to_json(), [f"{report.target} is at commit {report.commit}, verified; {copied}"])

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
+    from omnigraph.public_values import Commit
 
 
 # C0 except tab and line feed, DEL, C1, bidirectional controls, and Unicode line separators.
@@ -62,6 +64,12 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     if _IS_QUIET.get() and not err:
         return
     _print(text, err=err, nl=nl)
+
+
+def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines one by one, as `echo` does."""
+    for line in lines:
+        echo(line, err=err)
 
 
 def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -154,6 +162,28 @@ def print_json(value: object) -> None:
     _print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command prints: a document with `--json`, otherwise lines of text; and its exit status."""
+
+    document: object
+    lines: Iterable[str]
+    status: int = 0
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it, and return the exit status."""
+        if as_json:
+            print_json(self.document)
+        else:
+            echo_lines(self.lines)
+        return self.status
+
+
+def commit_line(commit: Commit | None) -> str:
+    """Return the last line of a report on a write that may find nothing to do."""
+    return "nothing to do" if commit is None else f"commit {commit.commit_id}"
+
+
 def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     """Print why a command failed, and return its exit status."""
     if as_json:
@@ -241,8 +271,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table."""
-    for line in table(columns, rows):
-        echo(line)
+    echo_lines(table(columns, rows))
 
 
 def short_json(value: object) -> str:

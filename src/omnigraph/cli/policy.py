@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import Json, OfCluster
-from omnigraph.cli.output import echo, plural, print_json, print_table
+from omnigraph.cli.options import OfCluster
+from omnigraph.cli.output import Output, plural, table
 from omnigraph.cli.target import open_ledger
 from omnigraph.errors import UsageError
 
@@ -44,15 +44,11 @@ def validate(
     scope: For = Scope.GRAPH,
     cluster: OfCluster = None,
     graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     policy = _load(bundle, scope, cluster, graph)
-    actors, rules = len(policy.bundle.actors), len(policy.bundle.rules)
-    if as_json:
-        print_json({"bundle": str(bundle or cluster), "ok": True, "actors": actors, "rules": rules})
-    else:
-        echo(f"{bundle or cluster}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
-    return 0
+    name, actors, rules = str(bundle or cluster), len(policy.bundle.actors), len(policy.bundle.rules)
+    line = f"{name}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok"
+    return Output({"bundle": name, "ok": True, "actors": actors, "rules": rules}, [line])
 
 
 def run_tests(
@@ -61,22 +57,18 @@ def run_tests(
     scope: For = Scope.GRAPH,
     cluster: OfCluster = None,
     graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph.policy import load_cases, run_cases
 
     outcomes = run_cases(_load(bundle, scope, cluster, graph), load_cases(tests))
     failed = [outcome for outcome in outcomes if not outcome.passed]
-    if as_json:
-        print_json({"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]})
-    else:
-        rows = (
-            [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
-            for outcome in (failed or outcomes)
-        )
-        print_table(["case", "result", "decision"], rows)
-        echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
-    return 1 if failed else 0
+    rows = (
+        [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
+        for outcome in (failed or outcomes)
+    )
+    lines = (*table(["case", "result", "decision"], rows), f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
+    document = {"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]}
+    return Output(document, lines, 1 if failed else 0)
 
 
 def explain(
@@ -88,14 +80,9 @@ def explain(
     scope: For = Scope.GRAPH,
     cluster: OfCluster = None,
     graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     decision = _load(bundle, scope, cluster, graph).decide(actor, action, branch=branch, target=target_branch)
-    if as_json:
-        print_json(decision.to_json())
-    else:
-        echo(f"{'allow' if decision.allowed else 'deny'}: {decision.message}")
-    return 0
+    return Output(decision.to_json(), [f"{'allow' if decision.allowed else 'deny'}: {decision.message}"])
 
 
 def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | None) -> Policy:

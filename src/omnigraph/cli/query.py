@@ -35,7 +35,17 @@ from omnigraph.cli.options import (
     Snapshot,
     is_query_text,
 )
-from omnigraph.cli.output import echo, metadata_line, plural, print_diagnostics, print_json, print_table, render
+from omnigraph.cli.output import (
+    Output,
+    echo,
+    echo_lines,
+    metadata_line,
+    plural,
+    print_diagnostics,
+    print_json,
+    render,
+    table,
+)
 from omnigraph.cli.target import open_ledger
 from omnigraph.display import Cells
 from omnigraph.errors import UsageError
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic, Source
     from omnigraph.lang.query import LintFinding
     from omnigraph.lang.schema import CompiledSchema
+    from omnigraph.public_values import MutationReceipt
     from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
@@ -168,8 +179,7 @@ def print_result(
     cells = Cells(width, defaults.table_cell_layout == "wrap")
     if with_metadata and format_ is Format.JSONL:
         echo(metadata_line(metadata))
-    for line in render(format_, list(result.columns), rows, metadata, cells):
-        echo(line)
+    echo_lines(render(format_, list(result.columns), rows, metadata, cells))
     return 0
 
 
@@ -243,8 +253,7 @@ def explain(
     snapshot: Snapshot = None,
     names: Names = Naming.NOW,
     analyze: Analyze = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     source = query_source(query, query_file, text)
     values = read_parameters(params, params_file)
     on_branch = branch or "main"
@@ -252,11 +261,7 @@ def explain(
         explanation = graph.explain(
             source, values, name=name, branch=on_branch, at=snapshot, names=names.value, profile=analyze
         )
-    if as_json:
-        print_json(explanation.to_json())
-    else:
-        echo(explanation.render())
-    return 0
+    return Output(explanation.to_json(), [explanation.render()])
 
 
 IfCommit = Annotated[
@@ -277,8 +282,7 @@ def mutate(
     if_commit: IfCommit = None,
     message: Message = None,
     dry_run: DryRun = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     values = read_parameters(params, params_file)
     if name is not None and query is None and query_file is None and text is None:
         if dry_run:
@@ -291,14 +295,15 @@ def mutate(
             receipt = graph.mutate(
                 source, values, name=name, branch=branch, if_commit=if_commit, message=message, dry_run=dry_run
             )
-    if as_json:
-        print_json(receipt.to_json())
-        return 0
-    touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
     nothing = "dry run, nothing was written" if dry_run else "nothing changed, no commit"
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else nothing
-    echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
-    return 0
+    return Output(receipt.to_json(), [f"{receipt.query_name}: {affected(receipt)}, {commit}"])
+
+
+def affected(receipt: MutationReceipt) -> str:
+    """Return how many entities a mutation changed, and on which branch."""
+    nodes, edges = plural(receipt.affected_nodes, "node"), plural(receipt.affected_edges, "edge")
+    return f"{nodes} and {edges} on {receipt.branch}"
 
 
 OptionalDirectory = Annotated[
@@ -311,8 +316,7 @@ def list_queries(
     directory: OptionalDirectory = None,
     schema: Against = None,
     cluster: OfCluster = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph.stored_queries import check_queries, read_queries
 
     if cluster is not None:
@@ -320,29 +324,25 @@ def list_queries(
             raise UsageError("`--cluster` names queries and graph; leave out the directory, `--store` and `--server`")
         checked = _check_applied(cluster, target.flags.graph)
     elif directory is None:
-        return _list_served_queries(target, as_json=as_json)
+        queries = _served_queries(target)
+        return Output({"queries": queries}, table(_QUERY_COLUMNS, map(_query_row, queries)))
     else:
         checked = check_queries(read_queries(directory), read_catalog(target, schema))
-    if as_json:
-        broken = [query.to_json() for query in checked.broken]
-        print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
-        return 0
+    broken = [query.to_json() for query in checked.broken]
     rows = [_query_row(query.to_json()) for query in checked.queries]
     rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
-    print_table(["query", "kind", "parameters", "description"], rows)
-    return 0
+    document = {"queries": [_query_json(query) for query in checked.queries], "broken": broken}
+    return Output(document, table(_QUERY_COLUMNS, rows))
 
 
-def _list_served_queries(target: Target, *, as_json: bool) -> int:
+def _served_queries(target: Target) -> list[dict[str, Any]]:
     if not target.is_known or not target.is_served:
         raise UsageError("no queries were given; name a directory of `.gq` files, or a server with `--server NAME`")
     with target.connect() as graph:
-        queries = graph.queries()
-    if as_json:
-        print_json({"queries": queries})
-        return 0
-    print_table(["query", "kind", "parameters", "description"], map(_query_row, queries))
-    return 0
+        return graph.queries()
+
+
+_QUERY_COLUMNS = ("query", "kind", "parameters", "description")
 
 
 def _query_row(query: Mapping[str, Any]) -> list[str]:
@@ -446,7 +446,6 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
         return int(has_errors)
     unset = [finding for finding in report.findings if finding.code == UNSET]
     print_diagnostics([finding for finding in report.findings if finding.code != UNSET])
-    for line in _unset_lines(unset):
-        echo(line, err=True)
+    echo_lines(_unset_lines(unset), err=True)
     echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(has_errors)

@@ -11,7 +11,7 @@ import typer
 from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
 from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
-from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar, write_atomically
+from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import UsageError
 
@@ -69,8 +69,7 @@ def apply(
     message: Message = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
 
     target.announce()
@@ -96,15 +95,11 @@ def apply(
                 engine=engine.value,
                 master=master,
             )
-    if as_json:
-        print_json({"uri": uri, **receipt.to_json()})
-        return 0
-    for step in receipt.steps:
-        echo(step.render())
-    echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
+    lines = [step.render() for step in receipt.steps]
+    lines.append(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
     if receipt.purge_pending:
-        echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
-    return 0
+        lines.append(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
+    return Output({"uri": uri, **receipt.to_json()}, lines)
 
 
 class SchemaFormat(StrEnum):
@@ -132,7 +127,7 @@ def show(
     if as_json:
         print_json({"schema_source": source})
     elif format_ is SchemaFormat.PG:
-        echo(source, nl=not source.endswith("\n"))
+        echo(source.removesuffix("\n"))
     else:
         from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
@@ -156,8 +151,7 @@ def infer(
     out: Out = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph.pipeline import infer_schema
 
     if out is not None and out.exists():
@@ -165,15 +159,12 @@ def infer(
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
     with progress_bar():
         inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine.value, master=master)
+    line = inferred.source.removesuffix("\n")
     if out is not None:
         write_atomically(out, [inferred.source.encode()])
-    if as_json:
-        print_json({"schema_source": inferred.source, "engine": inferred.engine, "file": str(out) if out else None})
-    elif out is None:
-        echo(inferred.source, nl=False)
-    else:
-        echo(f"wrote {out}; create a graph with: omnigraph init GRAPH --schema {out}")
-    return 0
+        line = f"wrote {out}; create a graph with: omnigraph init GRAPH --schema {out}"
+    document = {"schema_source": inferred.source, "engine": inferred.engine, "file": str(out) if out else None}
+    return Output(document, [line])
 
 
 Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]

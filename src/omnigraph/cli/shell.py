@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnigraph.cli.app import Writes
 from omnigraph.cli.options import Branch, Format, Shape, Snapshot
 from omnigraph.cli.output import echo, plural, print_error
-from omnigraph.cli.query import print_result, read_parameters
+from omnigraph.cli.query import affected, print_result, read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ast
@@ -146,8 +146,7 @@ class Session:
         if isinstance(query.body, ast.Mutation):
             self._write(lambda graph: graph.mutate(source, values, name=name, branch=self.branch))
             return
-        at = self.at
-        self._print_rows(self.graph.query(source, values, name=name, branch=self.branch, at=at))
+        self._print_rows(self.graph.query(source, values, name=name, branch=self.branch, at=self.at))
 
     def _print_rows(self, result: Any) -> None:
         read: dict[str, object] = {"branch": self.branch} if self.at is None else {"snapshot": self.at}
@@ -161,13 +160,12 @@ class Session:
             return
         with self.target.open_to_write() as graph:
             receipt = run(graph)
-        touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
         if receipt.commit is None:
-            echo(f"{touched} on {receipt.branch}, nothing changed, no commit")
+            echo(f"{affected(receipt)}, nothing changed, no commit")
             return
         self.last_commit = receipt.commit.commit_id
         undo = "" if self.ask is None else "; `:undo` reverts it"
-        echo(f"{touched} on {receipt.branch}, commit {self.last_commit}{undo}")
+        echo(f"{affected(receipt)}, commit {self.last_commit}{undo}")
 
 
 def _show_schema(session: Session, name: str) -> None:
@@ -203,9 +201,8 @@ def _explain(session: Session, text: str, *, analyze: bool = False) -> None:
     if not text:
         raise UsageError("there is no query to explain; write one after the command")
     source = session.sources[name] if name else Source("statement", text)
-    at = session.at
     explanation = session.graph.explain(
-        source, session.params, name=name, branch=session.branch, at=at, profile=analyze
+        source, session.params, name=name, branch=session.branch, at=session.at, profile=analyze
     )
     echo(explanation.render())
 
@@ -249,9 +246,8 @@ def _run_named(session: Session, text: str) -> None:
     if stored["mutation"]:
         session._write(lambda graph: graph.invoke_mutation(name, values, branch=session.branch))
         return
-    at = session.at
     served: Any = session.graph
-    session._print_rows(served.invoke(name, values, branch=session.branch, at=at))
+    session._print_rows(served.invoke(name, values, branch=session.branch, at=session.at))
 
 
 def _undo(session: Session, text: str) -> None:
