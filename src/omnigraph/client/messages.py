@@ -1,8 +1,6 @@
 """HTTP requests as values, and the parsers that turn responses into the values and errors of an opened graph.
 
-Pure; shared by the blocking and asynchronous clients.
-
-Pure. Engine types are imported on use, so that connecting is fast.
+Pure; shared by the blocking and asynchronous clients. Engine types are imported on use, so that connecting is fast.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.catalog import Catalog
     from omnigraph.lang.migrate import SchemaPlan
 
 T = TypeVar("T")
@@ -193,10 +191,6 @@ def parse_catalog(response: Response) -> Catalog:
     return compile_schema(Source("schema.pg", response.json()["schema_source"]), domain=new_ulid()).catalog
 
 
-def parse_types(response: Response) -> tuple[NodeType | EdgeType, ...]:
-    return parse_catalog(response).types
-
-
 def parse_explanation(response: Response) -> Explanation:
     from omnigraph.engine.query.physical_plan import Explanation
 
@@ -278,10 +272,8 @@ def _parse_block(data: Mapping[str, Any]) -> Block:
 _ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {
     item.code: item
     for item in vars(errors).values()
-    if isinstance(item, type)
-    and issubclass(item, OmniGraphError)
-    and "code" in vars(item)
-    and item is not OmniGraphError
+    if isinstance(item, type) and issubclass(item, OmniGraphError) and item is not OmniGraphError
+    if "code" in vars(item)
 }
 
 
