@@ -33,6 +33,7 @@ from omnigraph.cli.output import (
     open_missing_streams,
     output_error,
     print_error,
+    reason_of,
 )
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
@@ -406,8 +407,8 @@ def _system_error(error: OSError) -> OmniGraphError:
         # Typer prints help itself.
         discard_output()
         return output_error(error)
-    reason = (error.strerror or str(error)).lower()
-    return UsageError(f"cannot use `{error.filename}`: {reason}; check the path", path=str(error.filename))
+    path = str(error.filename)
+    return UsageError(f"cannot use `{path}`: {reason_of(error)}; check the path", path=path)
 
 
 def put_command_first(arguments: Sequence[str]) -> list[str]:

@@ -100,11 +100,15 @@ def report_output_errors() -> Iterator[None]:
 
 def output_error(error: OSError) -> OutputError:
     """Return the error of a command whose output cannot be written."""
-    reason = (error.strerror or str(error)).lower()
     return OutputError(
-        f"cannot write to standard output: {reason}; the output is incomplete. Free some space, or redirect the output"
-        " elsewhere"
+        f"cannot write to standard output: {reason_of(error)}; the output is incomplete. Free some space, or redirect"
+        " the output elsewhere"
     )
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file could not be read or written, without its path."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def discard_output() -> None:
@@ -385,8 +389,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
         disk.sync([str(part)], [])
         os.replace(part, path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
+        raise UsageError(f"cannot write `{path}`: {reason_of(error)}; check the path", path=str(path)) from None
     finally:
         # A failure to remove the temporary file must not mask the first error.
         with suppress(OSError):

@@ -158,7 +158,7 @@ def run(
 
     due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = _select_one(file, cluster, pipeline_name)
-    item.announce(target)
+    target.announce(item.graph_uri)
     with _writing_metrics(metrics_file, item.declaration.name) as reports:
         with item.open(target, writes=True) as graph, progress_bar():
             result = pipeline.run(
@@ -192,7 +192,7 @@ def backfill(
     if after is None and up_to is None:
         raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
     item = _select_one(file, cluster, pipeline_name)
-    item.announce(target)
+    target.announce(item.graph_uri)
     with item.open(target, writes=True) as graph, progress_bar():
         result = pipeline.run(
             graph,
@@ -251,13 +251,6 @@ class Selected:
         from omnigraph.graph import open as open_graph
 
         return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
-
-    def announce(self, target: Target) -> None:
-        """Print the graph that is written to."""
-        if self.graph_uri is None:
-            target.announce()
-        elif not target.quiet:
-            echo(f"{target.command} → {self.graph_uri}", err=True)
 
 
 def _select(file: Path, cluster: str | None, name: str | None) -> list[Selected]:

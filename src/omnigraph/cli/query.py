@@ -43,6 +43,7 @@ from omnigraph.cli.output import (
     plural,
     print_diagnostics,
     print_json,
+    reason_of,
     render,
     table,
 )
@@ -143,8 +144,7 @@ def _read_text(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"cannot read `{file}`: {reason.lower()}; check the path", path=str(file)) from None
+        raise UsageError(f"cannot read `{file}`: {reason_of(error)}; check the path", path=str(file)) from None
 
 
 @contextmanager
