@@ -101,19 +101,15 @@ SHARED_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TargetUse:
-    """How a command uses its target; `uri`: the target may be the first positional argument."""
+    """How a command uses its target."""
 
-    uri: bool = False
     writes: bool = False
     destroys: bool = False
 
 
 Reads = Annotated[Target, TargetUse()]
-ReadsUri = Annotated[Target, TargetUse(uri=True)]
 Writes = Annotated[Target, TargetUse(writes=True)]
-WritesUri = Annotated[Target, TargetUse(uri=True, writes=True)]
 Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
-DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 
 
 def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
@@ -151,7 +147,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
         elif use is not None and "pipeline_name" in positionals:
             arguments = [text for text in (values["pipeline_name"], shared["uri"]) if text is not None]
             shared["uri"], values["pipeline_name"] = sort_pipeline_arguments(arguments)
-        elif use is not None and not use.uri and positionals:
+        elif use is not None and positionals:
             _take_graph_from_front(positionals, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)

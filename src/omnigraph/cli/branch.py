@@ -6,14 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Destroys, ReadsUri, Writes
+from omnigraph.cli.app import Destroys, Reads, Writes
 from omnigraph.cli.history_output import (
     SCHEMA_KINDS,
     conflict_lines,
@@ -57,7 +56,7 @@ def create_branch(
     return Output({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor}, [line])
 
 
-def list_branches(target: ReadsUri) -> Output:
+def list_branches(target: Reads) -> Output:
     with target.open_to_read() as graph:
         names = graph.branches.list()
         heads = {name: commit for name in names if (commit := _head(graph, name)) is not None}
@@ -121,61 +120,55 @@ def merge(
     decisions = _decide(
         target,
         read_resolutions(resolutions),
-        Choice(ours, theirs, take or ()),
+        _chosen_side(ours, theirs),
+        take or (),
         lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
     )
     is_in_process = target.is_served or dry_run
     if is_in_process and (engine is Engine.SPARK or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
     operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
-    options: Any = {"delete_branch": delete_branch, "resolutions": decisions, "message": message}
     with open_graph_for(target, dry_run=dry_run) as graph:
-        run: Callable[[], MergeReceipt]
         if is_in_process or engine is Engine.LOCAL:
-            run = partial(graph.branches.merge, source, into, dry_run=dry_run, **options)
+            run = partial(graph.branches.merge, source, into, dry_run=dry_run)
         else:
             from omnigraph import pipeline
+            from omnigraph.graph import Graph
 
-            stored: Any = graph
-            run = partial(pipeline.merge, stored, source, into, engine=on, master=master, **options)
-        return run_and_report(graph, operation, command, run, as_json=as_json)
+            assert isinstance(graph, Graph), "a graph that is not served is on storage"
+            run = partial(pipeline.merge, graph, source, into, engine=on, master=master)
+        merge = partial(run, delete_branch=delete_branch, resolutions=decisions, message=message)
+        return run_and_report(graph, operation, command, merge, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How conflicts are resolved on the command line: `--ours`, `--theirs` and `--take`."""
-
-    ours: bool
-    theirs: bool
-    takes: Sequence[str]
-
-    @property
-    def side(self) -> str | None:
-        if self.ours and self.theirs:
-            raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
-        return "ours" if self.ours else "theirs" if self.theirs else None
+def _chosen_side(ours: bool, theirs: bool) -> str | None:
+    if ours and theirs:
+        raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
+    return "ours" if ours else "theirs" if theirs else None
 
 
 def _decide(
-    target: Target, decisions: ResolutionsInput, choice: Choice, run_dry: Callable[[Any, Any], MergeReceipt]
+    target: Target,
+    decisions: ResolutionsInput,
+    side: str | None,
+    takes: Sequence[str],
+    run_dry: Callable[[Any, Any], MergeReceipt],
 ) -> ResolutionsInput:
-    """Return the resolutions of a file and of a choice, whose conflicts a dry run finds."""
+    """Return the resolutions of a file and those of `side` and `--take`, for conflicts that a dry run finds."""
     from omnigraph.engine.merge.conflicts import resolution_objects
 
-    if choice.side is None and not choice.takes:
+    if side is None and not takes:
         return decisions
+    # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
+    of_schema = {text for text in takes if ":" not in text.rpartition("=")[0]}
     resolutions, settled = resolution_objects(decisions), set[str]()
     with target.open_to_read() as graph:
         while True:
             conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
             is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
-            # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
-            of_schema = {text for text in choice.takes if ":" not in text.rpartition("=")[0]}
-            takes = [text for text in choice.takes if text not in settled and (text in of_schema or not is_schema)]
+            taken = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
             settled |= of_schema if is_schema else set()
-            new_resolutions = [
-                item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions
-            ]
+            new_resolutions = [item for item in resolve_conflicts(conflicts, side, taken) if item not in resolutions]
             resolutions = [*resolutions, *new_resolutions]
             if not is_schema or not new_resolutions:
                 return resolutions
@@ -283,8 +276,8 @@ def replay(
         receipt: MergeReceipt = method(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
         return receipt
 
-    choice = Choice(ours, theirs, take or ())
-    decisions = _decide(target, read_resolutions(resolutions), choice, partial(run, dry_run=True))
+    side, run_dry = _chosen_side(ours, theirs), partial(run, dry_run=True)
+    decisions = _decide(target, read_resolutions(resolutions), side, take or (), run_dry)
     with open_graph_for(target, dry_run=dry_run) as graph:
         run_once = partial(run, graph, decisions, dry_run=dry_run)
         return run_and_report(graph, operation, words, run_once, as_json=as_json)
@@ -304,7 +297,7 @@ def create_tag(target: Writes, name: TagName, at: At = None, branch: ReadBranch 
     return Output({"uri": graph.uri, **tag.to_json()}, [f"tag {tag.name} names commit {tag.commit_id}"])
 
 
-def list_tags(target: ReadsUri) -> Output:
+def list_tags(target: Reads) -> Output:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
     rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)

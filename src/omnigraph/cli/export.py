@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.app import Reads
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
@@ -17,11 +17,8 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
 if TYPE_CHECKING:
-    from omnigraph.cli.target import Target
-    from omnigraph.client import Graph as ServedGraph
     from omnigraph.client.graph import Blob as ServedBlob
     from omnigraph.engine.entity_lookup import Blob
-    from omnigraph.graph import Graph
 
 
 class FileFormat(StrEnum):
@@ -46,7 +43,7 @@ Out = Annotated[
 ]
 
 
-def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None) -> Output:
+def snapshot(target: Reads, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         document = graph.snapshot(branch or "main", at=at).to_json()
     head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
@@ -57,7 +54,7 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None) -
 
 
 def export(
-    target: ReadsUri,
+    target: Reads,
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
     names: Names = Naming.NOW,
@@ -73,36 +70,24 @@ def export(
     is_one_document = format_ not in (FileFormat.NDJSON, FileFormat.PARQUET, FileFormat.CSV)
     if is_one_document and out is not None:
         raise UsageError(f"`--format {format_.value}` writes one document; redirect standard output to a file")
-    if out is not None:
-        return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
-    if format_ in (FileFormat.PARQUET, FileFormat.CSV) or engine is not Engine.AUTO or master is not None:
-        raise UsageError(
-            f"{format_.value} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
-        )
-    with target.open_to_read() as graph:
-        shape: Any = format_.value
-        echo_bytes(graph.export(branch or "main", at=snapshot_id, types=types or None, names=names.value, format=shape))
-    return 0
-
-
-def _export_files(
-    target: Target,
-    branch: str | None,
-    snapshot_id: str | None,
-    names: Naming,
-    types: list[str] | None,
-    format_: FileFormat,
-    out: str,
-    engine: Engine,
-    master: str | None,
-) -> int:
+    file_format: Any = format_.value
+    if out is None:
+        if format_ in (FileFormat.PARQUET, FileFormat.CSV) or engine is not Engine.AUTO or master is not None:
+            raise UsageError(
+                f"{format_.value} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
+            )
+        with target.open_to_read() as graph:
+            chunks = graph.export(
+                branch or "main", at=snapshot_id, types=types or None, names=names.value, format=file_format
+            )
+            echo_bytes(chunks)
+        return 0
     from omnigraph import pipeline
 
-    file_format: Any = format_.value
     # Executors open versions by path, so pending links of the last publish have to be finished first.
-    with target.store_to_write() as graph, progress_bar():
+    with target.store_to_write() as stored, progress_bar():
         report = pipeline.export(
-            graph,
+            stored,
             out,
             file_format,
             types=types or None,
@@ -151,7 +136,9 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        blob = graph.blob(
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names.value
+        )
         chunks = _chunks(blob, offset, length)
         if out is not None:
             write_atomically(out, chunks)
@@ -171,7 +158,9 @@ def stat(
     names: Names = Naming.NOW,
 ) -> Output:
     with target.open_to_read() as graph:
-        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        blob = graph.blob(
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names.value
+        )
     description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
     state = {name: value for name, value in (("branch", branch), ("at", snapshot)) if value is not None}
     document = {
@@ -182,27 +171,6 @@ def stat(
         "target": {**state, "resolved_snapshot": blob.snapshot_commit_id},
     }
     return Output(document, (f"{name:<18}  {value}" for name, value in description.items()))
-
-
-def _find_blob(
-    graph: Graph | ServedGraph,
-    entity: str,
-    type_name: str,
-    entity_id: str,
-    property_name: str,
-    branch: str | None,
-    snapshot: str | None,
-    names: Naming,
-) -> Blob | ServedBlob:
-    return graph.blob(
-        type_name,
-        entity_id,
-        property_name,
-        entity=entity,
-        branch=branch or "main",
-        at=snapshot,
-        names=names.value,
-    )
 
 
 def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.app import Reads
 from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import (
@@ -110,7 +110,7 @@ Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow
 
 
 def list_commits(
-    target: ReadsUri,
+    target: Reads,
     branch: ReadBranch = None,
     limit: CommitsMax = None,
     before: Before = None,
@@ -341,7 +341,7 @@ Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file; w
 
 
 def poll(
-    target: ReadsUri,
+    target: Reads,
     branch: ReadBranch = None,
     start: Start = None,
     cursor: Cursor = None,
@@ -418,7 +418,7 @@ def keep_cursor(file: Path | None, cursor: str | None) -> None:
 
 
 def baseline(
-    target: ReadsUri,
+    target: Reads,
     out: Out,
     branch: ReadBranch = None,
     kinds: Kinds = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, WritesUri
+from omnigraph.cli.app import Destroys, Writes
 from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
 from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
@@ -75,7 +75,7 @@ Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spa
 
 
 def load(
-    target: DestroysUri,
+    target: Destroys,
     files: Files = None,
     data: Data = None,
     mode: Merging = Mode.MERGE,
@@ -245,7 +245,7 @@ Select = Annotated[
 
 
 def embed(
-    target: WritesUri,
+    target: Writes,
     branch: Branch = "main",
     types: Types = None,
     reembed_all: All = False,

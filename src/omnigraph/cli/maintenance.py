@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
+from omnigraph.cli.app import Destroys, Reads, Writes
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json, Message, ReadBranch
 from omnigraph.cli.output import Output, commit_line, echo, format_time, plural, progress_bar, table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    target: WritesUri,
+    target: Writes,
     branch: Branch = "main",
     message: Message = None,
     engine: Where = Engine.AUTO,
@@ -46,7 +46,7 @@ def optimize(
     return Output({"uri": graph.uri, **report.to_json()}, lines)
 
 
-def list_indexes(target: ReadsUri, branch: ReadBranch = None) -> Output:
+def list_indexes(target: Reads, branch: ReadBranch = None) -> Output:
     with target.store_to_read() as graph:
         indexes = graph.maintenance.list_indices(branch or "main")
     rows = (
@@ -57,7 +57,7 @@ def list_indexes(target: ReadsUri, branch: ReadBranch = None) -> Output:
     return Output({"indexes": [index.to_json() for index in indexes]}, lines)
 
 
-def build_indexes(target: WritesUri, branch: Branch = "main", message: Message = None) -> Output:
+def build_indexes(target: Writes, branch: Branch = "main", message: Message = None) -> Output:
     target.announce()
     with target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.ensure_indices(branch, message=message)
@@ -81,7 +81,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def cleanup(
-    target: DestroysUri,
+    target: Destroys,
     keep: Keep = None,
     older_than: OlderThan = None,
     dry_run: Preview = False,
@@ -156,7 +156,7 @@ Discard = Annotated[bool, typer.Option("--discard", help="With `--confirm`: disc
 
 
 def repair(
-    target: WritesUri,
+    target: Writes,
     branch: Branch = "main",
     confirm: RepairConfirm = False,
     force: Force = False,
@@ -188,7 +188,7 @@ Data = Annotated[bool, typer.Option("--data", help="Also compare all files with 
 
 
 def verify(
-    target: ReadsUri,
+    target: Reads,
     engine: Where = Engine.AUTO,
     master: Master = None,
     data: Data = False,
@@ -219,7 +219,7 @@ Every = Annotated[
 ]
 
 
-def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> int:
+def reconcile(target: Writes, every: Every = None, as_json: Json = False) -> int:
     pause = None if every is None else parse_duration(every)
     target.announce()
     with target.store_to_write() as graph:
@@ -258,7 +258,7 @@ def _print_report(uri: str, report: ReconcileReport, as_json: bool) -> None:
         echo(f"{plural(report.deferred, 'type')} left for the next round")
 
 
-def upgrade(target: WritesUri) -> Output:
+def upgrade(target: Writes) -> Output:
     from omnigraph.graph import upgrade as upgrade_graph
 
     target.announce()
@@ -290,7 +290,7 @@ EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, h
 
 
 def list_entries(
-    target: ReadsUri,
+    target: Reads,
     kind: KindName = None,
     by: By = None,
     since: Since = None,

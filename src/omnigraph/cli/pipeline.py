@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from omnigraph.cli.app import Reads, Writes, WritesUri
+from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
 from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
@@ -370,7 +370,7 @@ _RUNS_SHOWN = 3
 
 
 def schedule(
-    target: WritesUri,
+    target: Writes,
     file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     once: Once = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri, Writes
+from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
@@ -430,7 +430,7 @@ def _unset_lines(findings: Sequence[LintFinding]) -> list[str]:
     return [f"note[{UNSET}]: no update sets {', '.join(each)} of `{type_}`" for type_, each in names.items()]
 
 
-def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:
+def lint(target: Reads, query: Queries, schema: Against = None, as_json: Json = False) -> int:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.lang.query import lint_queries
     from omnigraph.source_files import read_source

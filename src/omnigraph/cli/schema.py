@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.app import ReadsUri, WritesUri
+from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
 from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
@@ -29,7 +29,7 @@ Old = Annotated[
 
 
 def plan(
-    target: ReadsUri,
+    target: Reads,
     schema: SchemaFile,
     against: Old = None,
     allow_data_loss: DataLoss = False,
@@ -61,7 +61,7 @@ def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPla
 
 
 def apply(
-    target: WritesUri,
+    target: Writes,
     schema: SchemaFile,
     allow_data_loss: DataLoss = False,
     queries: StoredQueriesOf = None,
@@ -116,7 +116,7 @@ Diagram = Annotated[
 
 
 def show(
-    target: ReadsUri,
+    target: Reads,
     branch: Branch = "main",
     at: Snapshot = None,
     format_: Diagram = SchemaFormat.PG,
@@ -174,7 +174,7 @@ Force = Annotated[
 
 
 def init(
-    target: WritesUri,
+    target: Writes,
     schema: Schema,
     force: Force = False,
     as_json: Json = False,
