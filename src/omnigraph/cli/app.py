@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -48,22 +47,16 @@ VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 _DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|tsv|parquet|parq)(\.\w+)?$|^-$")
 
 
-class Shell(StrEnum):
-    """The shells with a completion script."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
-
-
-ShellName = Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")]
+ShellName = Annotated[
+    Literal["bash", "zsh", "fish", "powershell"],
+    typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell."),
+]
 
 
 def completion(shell: ShellName) -> int:
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
+    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell))
     return 0
 
 

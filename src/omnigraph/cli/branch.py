@@ -21,8 +21,19 @@ from omnigraph.cli.history_output import (
     resolve_conflicts,
     shorten_ids,
 )
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
+from omnigraph.cli.options import (
+    Branch,
+    DryRun,
+    Json,
+    Master,
+    Message,
+    Ours,
+    ReadBranch,
+    ResolutionFile,
+    Take,
+    Theirs,
+    Where,
+)
 from omnigraph.cli.output import Output, echo, echo_lines, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
@@ -31,7 +42,6 @@ if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.graph import Graph
-    from omnigraph.pipeline.spark.executors import Engine as EngineName
     from omnigraph.public_values import Commit, MergeReceipt
 
 
@@ -112,11 +122,10 @@ def merge(
     theirs: Theirs = False,
     take: Take = None,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
-    on: EngineName = engine.value
     decisions = _decide(
         target,
         read_resolutions(resolutions),
@@ -125,18 +134,18 @@ def merge(
         lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
     )
     is_in_process = target.is_served or dry_run
-    if is_in_process and (engine is Engine.SPARK or master is not None):
+    if is_in_process and (engine == "spark" or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
     operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
     with open_graph_for(target, dry_run=dry_run) as graph:
-        if is_in_process or engine is Engine.LOCAL:
+        if is_in_process or engine == "local":
             run = partial(graph.branches.merge, source, into, dry_run=dry_run)
         else:
             from omnigraph import pipeline
             from omnigraph.graph import Graph
 
             assert isinstance(graph, Graph), "a graph that is not served is on storage"
-            run = partial(pipeline.merge, graph, source, into, engine=on, master=master)
+            run = partial(pipeline.merge, graph, source, into, engine=engine, master=master)
         merge = partial(run, delete_branch=delete_branch, resolutions=decisions, message=message)
         return run_and_report(graph, operation, command, merge, as_json=as_json)
 
@@ -166,9 +175,11 @@ def _decide(
         while True:
             conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
             is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
-            taken = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
+            open_takes = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
             settled |= of_schema if is_schema else set()
-            new_resolutions = [item for item in resolve_conflicts(conflicts, side, taken) if item not in resolutions]
+            new_resolutions = [
+                item for item in resolve_conflicts(conflicts, side, open_takes) if item not in resolutions
+            ]
             resolutions = [*resolutions, *new_resolutions]
             if not is_schema or not new_resolutions:
                 return resolutions

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from omnigraph.cli.app import Reads
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Names, Naming, ReadBranch, Snapshot, Types
+from omnigraph.cli.options import Master, Names, ReadBranch, Snapshot, Types, Where
 from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -21,20 +19,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.entity_lookup import Blob
 
 
-class FileFormat(StrEnum):
-    """The formats of an export."""
-
-    NDJSON = "ndjson"
-    PARQUET = "parquet"
-    CSV = "csv"
-    GRAPHML = "graphml"
-    GEXF = "gexf"
-    DOT = "dot"
-    CYPHER = "cypher"
-
-
 FileShape = Annotated[
-    FileFormat,
+    Literal["ndjson", "parquet", "csv", "graphml", "gexf", "dot", "cypher"],
     typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
@@ -57,31 +43,27 @@ def export(
     target: Reads,
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     types: Types = None,
-    format_: FileShape = FileFormat.NDJSON,
+    format_: FileShape = "ndjson",
     jsonl: Jsonl = False,
     out: Out = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> int:
-    if jsonl and format_ is not FileFormat.NDJSON:
-        raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
-    is_one_document = format_ not in (FileFormat.NDJSON, FileFormat.PARQUET, FileFormat.CSV)
-    if is_one_document and out is not None:
-        raise UsageError(f"`--format {format_.value}` writes one document; redirect standard output to a file")
-    file_format: Any = format_.value
+    if jsonl and format_ != "ndjson":
+        raise UsageError(f"`--jsonl` and `--format {format_}` are two formats; give one of them")
     if out is None:
-        if format_ in (FileFormat.PARQUET, FileFormat.CSV) or engine is not Engine.AUTO or master is not None:
+        if format_ == "parquet" or format_ == "csv" or engine != "auto" or master is not None:
             raise UsageError(
-                f"{format_.value} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
+                f"{format_} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
             )
         with target.open_to_read() as graph:
-            chunks = graph.export(
-                branch or "main", at=snapshot_id, types=types or None, names=names.value, format=file_format
-            )
+            chunks = graph.export(branch or "main", at=snapshot_id, types=types or None, names=names, format=format_)
             echo_bytes(chunks)
         return 0
+    if format_ not in ("ndjson", "parquet", "csv"):
+        raise UsageError(f"`--format {format_}` writes one document; redirect standard output to a file")
     from omnigraph import pipeline
 
     # Executors open versions by path, so pending links of the last publish have to be finished first.
@@ -89,12 +71,12 @@ def export(
         report = pipeline.export(
             stored,
             out,
-            file_format,
+            format_,
             types=types or None,
             branch=branch or "main",
             at=snapshot_id,
-            names=names.value,
-            engine=engine.value,
+            names=names,
+            engine=engine,
             master=master,
         )
     entities = plural(sum(report.entities.values()), "entity")
@@ -123,7 +105,7 @@ def get(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     offset: Offset = 0,
     length: Length = None,
     out: BlobOut = None,
@@ -137,7 +119,7 @@ def get(
         )
     with target.open_to_read() as graph:
         blob = graph.blob(
-            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names.value
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
         )
         chunks = _chunks(blob, offset, length)
         if out is not None:
@@ -155,11 +137,11 @@ def stat(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
 ) -> Output:
     with target.open_to_read() as graph:
         blob = graph.blob(
-            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names.value
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
         )
     description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
     state = {name: value for name, value in (("branch", branch), ("at", snapshot)) if value is not None}

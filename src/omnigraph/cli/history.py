@@ -13,7 +13,7 @@ import typer
 
 from omnigraph.cli.app import Reads
 from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
-from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
+from omnigraph.cli.options import Json, Kinds, Limit, Names, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import (
     Output,
     echo,
@@ -175,7 +175,7 @@ def changes(
     ops: Ops = None,
     limit: Limit = None,
     page_token: PageToken = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     as_json: Json = False,
 ) -> int:
     # With paging options or JSON output return one page, otherwise the whole commit.
@@ -192,7 +192,7 @@ def changes(
                 ops=ops,
                 limit=size,
                 page_token=page_token,
-                names=names.value,
+                names=names,
             )
             if as_json:
                 print_json(page.to_json())
@@ -224,11 +224,11 @@ def diff(
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value, images=not as_json)
+        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names, images=not as_json)
         dates = date_properties(graph) if difference.images else {}
     if as_json:
         print_json(difference.to_json())

@@ -7,16 +7,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from inspect import Signature
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from omnigraph.cli.app import Destroys, Writes
-from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
+from omnigraph.cli.options import Branch, From, Json, Master, Merging, Message, Mode, Types, Where
 from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -25,21 +24,6 @@ if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.pipeline import LoadReport
     from omnigraph.public_values import IngestReceipt
-
-
-class Engine(StrEnum):
-    """Where a load runs."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-class OnError(StrEnum):
-    """How invalid entities are handled."""
-
-    FAIL = "fail"
-    QUARANTINE = "quarantine"
 
 
 Data = Annotated[
@@ -61,7 +45,8 @@ Edges = Annotated[
 ]
 Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
 Errors = Annotated[
-    OnError, typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`.")
+    Literal["fail", "quarantine"],
+    typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`."),
 ]
 MaxErrors = Annotated[
     int, typer.Option("--max-errors", metavar="N", help="Fail if more entities than this are quarantined.")
@@ -70,35 +55,33 @@ Report = Annotated[
     Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
 ]
 Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors that the input lacks.")]
-Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark.")]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
 
 
 def load(
     target: Destroys,
     files: Files = None,
     data: Data = None,
-    mode: Merging = Mode.MERGE,
+    mode: Merging = "merge",
     node: Nodes = None,
     edge: Edges = None,
     branch: Branch = "main",
     from_branch: From = None,
     job_id: Job = None,
-    on_error: Errors = OnError.FAIL,
+    on_error: Errors = "fail",
     max_errors: MaxErrors = LOAD_ERRORS_MAX,
     report: Report = None,
     embed: Embed = False,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
     target.announce()
-    if mode is Mode.OVERWRITE:
+    if mode == "overwrite":
         target.confirm("overwriting types", as_json=as_json)
     data = [*(files or ()), *(data or ())]
     if target.is_served:
-        is_engine_set, is_quarantining = engine is not Engine.AUTO, on_error is not OnError.FAIL
+        is_engine_set, is_quarantining = engine != "auto", on_error != "fail"
         if any(
             (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
         ):
@@ -113,16 +96,16 @@ def load(
             inputs,
             nodes=nodes,
             edges=edges,
-            mode=mode.value,
+            mode=mode,
             branch=branch,
             from_branch=from_branch,
             job_id=job_id,
-            on_error=on_error.value,
+            on_error=on_error,
             max_errors=max_errors,
             report=report,
             embed=embed,
             message=message,
-            engine=engine.value,
+            engine=engine,
             master=master,
         )
     return Output({"uri": graph.uri, **result.to_json()}, _report_lines(result, report)).print(as_json=as_json)
@@ -145,7 +128,7 @@ def _ingest_file(
         )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch, message=message)
+        receipt = graph.ingest(records, mode=mode, branch=branch, from_branch=from_branch, message=message)
     written = f"{_target_branch(receipt)}, {_commit_of(receipt)}"
     return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written)).print(as_json=as_json)
 
@@ -173,7 +156,7 @@ def ingest(target: Target, **options: Any) -> int:
     if target.is_served or not is_plain or len(files) > 1:
         return load(target, **options)
     target.announce()
-    if mode is Mode.OVERWRITE:
+    if mode == "overwrite":
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
@@ -252,7 +235,7 @@ def embed(
     clean: Clean = False,
     select: Select = None,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> Output:
     from omnigraph import pipeline
@@ -270,7 +253,7 @@ def embed(
             mode=mode,
             select=select or (),
             message=message,
-            engine=engine.value,
+            engine=engine,
             master=master,
         )
     columns = ["property", "filled", "cleared", "texts asked", "texts cached"]

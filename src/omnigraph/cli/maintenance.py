@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.app import Destroys, Reads, Writes
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, Json, Message, ReadBranch
+from omnigraph.cli.options import Branch, Json, Master, Message, ReadBranch, Where
 from omnigraph.cli.output import Output, commit_line, echo, format_time, plural, progress_bar, table
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
@@ -28,14 +27,14 @@ def optimize(
     target: Writes,
     branch: Branch = "main",
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> Output:
     from omnigraph import pipeline
 
     target.announce()
     with target.store_to_write() as graph, progress_bar():
-        report = pipeline.optimize(graph, branch, message=message, engine=engine.value, master=master)
+        report = pipeline.optimize(graph, branch, message=message, engine=engine, master=master)
     columns = ["type", "fragments removed", "added", "indexes built", "skipped"]
     rows = (
         [item.type_key, item.fragments_removed, item.fragments_added, item.indexes_built, item.skipped or ""]
@@ -189,14 +188,14 @@ Data = Annotated[bool, typer.Option("--data", help="Also compare all files with 
 
 def verify(
     target: Reads,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
     data: Data = False,
 ) -> Output:
     from omnigraph import pipeline
 
     with target.store_to_read() as graph, progress_bar():
-        report = pipeline.verify(graph, engine=engine.value, master=master, data=data)
+        report = pipeline.verify(graph, engine=engine, master=master, data=data)
     return Output({"uri": graph.uri, **report.to_json()}, _verify_lines(report), 0 if report.is_sound else 1)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,13 +16,7 @@ if TYPE_CHECKING:
     from omnigraph.policy import Policy
 
 
-class Scope(StrEnum):
-    """What a bundle applies to."""
-
-    GRAPH = "graph"
-    SERVER = "server"
-
-
+Scope = Literal["graph", "server"]
 Bundle = Annotated[
     Path | None, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file; a cluster has its own.")
 ]
@@ -41,7 +34,7 @@ Target = Annotated[
 
 def validate(
     bundle: Bundle = None,
-    scope: For = Scope.GRAPH,
+    scope: For = "graph",
     cluster: OfCluster = None,
     graph: GraphId = None,
 ) -> Output:
@@ -54,7 +47,7 @@ def validate(
 def run_tests(
     tests: Tests,
     bundle: Bundle = None,
-    scope: For = Scope.GRAPH,
+    scope: For = "graph",
     cluster: OfCluster = None,
     graph: GraphId = None,
 ) -> Output:
@@ -77,7 +70,7 @@ def explain(
     bundle: Bundle = None,
     branch: Branch = None,
     target_branch: Target = None,
-    scope: For = Scope.GRAPH,
+    scope: For = "graph",
     cluster: OfCluster = None,
     graph: GraphId = None,
 ) -> Output:
@@ -91,14 +84,14 @@ def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | N
 
     if (bundle is None) == (cluster is None):
         raise UsageError("give either a bundle or a cluster with `--cluster DIR`")
-    if cluster is not None and graph is not None and scope is Scope.SERVER:
+    if cluster is not None and graph is not None and scope == "server":
         raise UsageError("`--graph` names a graph, and `--for server` its server; leave out one of them", graph=graph)
     if cluster is not None:
-        return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
+        return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope)
     if graph is not None:
         raise UsageError("`--graph` names a graph of a cluster; add `--cluster DIR`, or leave it out")
     assert bundle is not None
-    return load_bundle(bundle, scope=scope.value)
+    return load_bundle(bundle, scope=scope)
 
 
 def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
@@ -107,7 +100,7 @@ def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
 
     ledger = open_ledger(cluster)
     state = read_applied(ledger)
-    binding = "cluster" if scope is Scope.SERVER else f"graph.{choose_graph(state, graph)}"
+    binding = "cluster" if scope == "server" else f"graph.{choose_graph(state, graph)}"
     text = read_policies(ledger, state).get(binding)
     if text is None:
         raise UsageError(f"no policy is bound to `{binding}` of the cluster; see `omnigraph cluster status`")

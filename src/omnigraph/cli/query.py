@@ -13,17 +13,16 @@ import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
-from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
     Against,
     Branch,
     DryRun,
     Format,
     Json,
+    Master,
     Message,
     Name,
     Names,
-    Naming,
     OfCluster,
     Params,
     ParamsFile,
@@ -33,6 +32,7 @@ from omnigraph.cli.options import (
     ReadBranch,
     Shape,
     Snapshot,
+    Where,
     is_query_text,
 )
 from omnigraph.cli.output import (
@@ -197,8 +197,8 @@ def query(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
-    engine: Where = Engine.AUTO,
+    names: Names = "now",
+    engine: Where = "auto",
     master: Master = None,
     shape: Shape = None,
     with_metadata: WithMetadata = False,
@@ -207,8 +207,8 @@ def query(
     values = read_parameters(params, params_file)
     on_branch = branch or "main"
     read: dict[str, object] = {"branch": on_branch, "at": snapshot} if snapshot else {"branch": on_branch}
-    on_spark = engine is Engine.SPARK or master is not None
-    if on_spark and engine is Engine.LOCAL:
+    on_spark = engine == "spark" or master is not None
+    if on_spark and engine == "local":
         raise UsageError("`--engine local` runs in this process; leave out `--master` and `--conf`")
     if name is not None and query is None and query_file is None and text is None:
         if on_spark:
@@ -217,7 +217,7 @@ def query(
                 " the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as stored_queries:
-            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names.value)
+            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query, query_file, text)
     if on_spark:
@@ -232,12 +232,12 @@ def query(
                 name=name,
                 branch=on_branch,
                 at=snapshot,
-                names=names.value,
+                names=names,
                 spark=session(master),
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names.value)
+            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
@@ -251,7 +251,7 @@ def explain(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     analyze: Analyze = False,
 ) -> Output:
     source = query_source(query, query_file, text)
@@ -259,7 +259,7 @@ def explain(
     on_branch = branch or "main"
     with target.open_to_read() as graph, name_diagnostics(source):
         explanation = graph.explain(
-            source, values, name=name, branch=on_branch, at=snapshot, names=names.value, profile=analyze
+            source, values, name=name, branch=on_branch, at=snapshot, names=names, profile=analyze
         )
     return Output(explanation.to_json(), [explanation.render()])
 

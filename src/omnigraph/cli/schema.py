@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from omnigraph.cli.app import Reads, Writes
-from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
-from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
+from omnigraph.cli.load import Edges, Nodes, files_by_type
+from omnigraph.cli.options import Branch, DataLoss, Json, Master, Message, SchemaFile, Snapshot, Where
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import UsageError
@@ -67,7 +66,7 @@ def apply(
     queries: StoredQueriesOf = None,
     branch: Branch = "main",
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> Output:
     from omnigraph import pipeline
@@ -92,7 +91,7 @@ def apply(
                 queries=queries,
                 branch=branch,
                 message=message,
-                engine=engine.value,
+                engine=engine,
                 master=master,
             )
     lines = [step.render() for step in receipt.steps]
@@ -102,16 +101,9 @@ def apply(
     return Output({"uri": uri, **receipt.to_json()}, lines)
 
 
-class SchemaFormat(StrEnum):
-    """How a schema is shown: its text, or a diagram."""
-
-    PG = "pg"
-    MERMAID = "mermaid"
-    DOT = "dot"
-
-
 Diagram = Annotated[
-    SchemaFormat, typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot.")
+    Literal["pg", "mermaid", "dot"],
+    typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot."),
 ]
 
 
@@ -119,20 +111,20 @@ def show(
     target: Reads,
     branch: Branch = "main",
     at: Snapshot = None,
-    format_: Diagram = SchemaFormat.PG,
+    format_: Diagram = "pg",
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
         source = graph.schema.read(branch, at=at)
     if as_json:
         print_json({"schema_source": source})
-    elif format_ is SchemaFormat.PG:
+    elif format_ == "pg":
         echo(source.removesuffix("\n"))
     else:
         from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
 
-        render = render_mermaid if format_ is SchemaFormat.MERMAID else render_dot
+        render = render_mermaid if format_ == "mermaid" else render_dot
         echo(render(compile_new_schema(Source("schema.pg", source)).catalog), nl=False)
     return 0
 
@@ -149,7 +141,7 @@ def infer(
     node: Nodes = None,
     edge: Edges = None,
     out: Out = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> Output:
     from omnigraph.pipeline import infer_schema
@@ -158,7 +150,7 @@ def infer(
         raise UsageError(f"`{out}` exists already; choose another file", path=str(out))
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
     with progress_bar():
-        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine.value, master=master)
+        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine, master=master)
     line = inferred.source.removesuffix("\n")
     if out is not None:
         write_atomically(out, [inferred.source.encode()])
