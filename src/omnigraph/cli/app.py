@@ -115,11 +115,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
     ]
     use = _target_use(hints.get("target"))
     positionals = [name for name, hint in hints.items() if _is_positional(hint)]
-    added = [
-        parameter
-        for parameter in _parameters(capability, use)
-        if _option(parameter) not in set(map(_option, parameters))
-    ]
+    added = _parameters(capability, use)
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
@@ -311,7 +307,7 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     if use is not None and accepts_flag(capability, "store"):
         hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
         parameters.append(_parameter("uri", str | None, hint, None))
-    where = _graph_location(accepts_flag(capability, "server"), accepts_flag(capability, "cluster"))
+    where = "on the server" if accepts_flag(capability, "server") else "in the cluster"
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
             hint = typer.Option(option, metavar=metavar, help=text.format(where=where))
@@ -325,12 +321,6 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     return parameters
 
 
-def _graph_location(on_server: bool, in_cluster: bool) -> str:
-    """Return where `--graph` looks for its id."""
-    locations = [text for text, is_taken in (("on the server", on_server), ("in the cluster", in_cluster)) if is_taken]
-    return ", or ".join(locations)
-
-
 def _single_store(store: str | None, uri: str | None) -> str | None:
     if store is not None and uri is not None and store != uri:
         raise UsageError(f"two graphs were given, `{store}` and `{uri}`; give one of them")
@@ -339,14 +329,6 @@ def _single_store(store: str | None, uri: str | None) -> str | None:
 
 def _parameter(name: str, kind: Any, hint: Any, default: Any) -> Parameter:
     return Parameter(f"scope_{name}", Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, hint])
-
-
-def _option(parameter: Parameter) -> str:
-    """Return the option string of a parameter, or its name if it has none."""
-    for item in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(getattr(item, "default", None), str):
-            return str(item.default)
-    return parameter.name
 
 
 INTERRUPTED: Final = 130

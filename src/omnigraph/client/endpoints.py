@@ -14,7 +14,7 @@ from urllib.parse import quote
 from omnigraph.client import messages
 from omnigraph.client.messages import (
     AsOf,
-    BlobCalls,
+    BlobInfo,
     Call,
     Request,
     Response,
@@ -372,7 +372,7 @@ class GraphCalls:
         branch: str = MAIN,
         at: AsOf | None = None,
         names: wire.Naming = "now",
-    ) -> BlobCalls:
+    ) -> Call[BlobInfo]:
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
         return find_blob({**which, "names": "then" if at is None else names}, {"branch": branch, "at": state_text(at)})

@@ -56,8 +56,10 @@ def retry_steps(call: Call[T]) -> Steps[T]:
     is_open = False
     for attempt in range(CLIENT_ATTEMPTS_MAX):
         outcome: Response | NoResponse = yield call.request
-        if isinstance(outcome, Response) and (outcome.status < 400 or outcome.status in call.accepted_statuses):
+        if isinstance(outcome, Response) and outcome.status < 400:
             return call.read(outcome)
+        if isinstance(outcome, Response) and call.fallback is not None:
+            return (yield from retry_steps(call.fallback))
         is_open = is_open or (call.is_write and isinstance(outcome, NoResponse) and outcome.kind == "unanswered")
         error = _attempt_error(call, outcome, is_open)
         if isinstance(outcome, Response) and error.effect is Effect.UNKNOWN:
