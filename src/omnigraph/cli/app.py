@@ -48,8 +48,7 @@ _DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|tsv|parquet|parq)(\.\w
 
 
 ShellName = Annotated[
-    Literal["bash", "zsh", "fish", "powershell"],
-    typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell."),
+    Literal["bash", "zsh", "fish", "powershell"], typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")
 ]
 
 

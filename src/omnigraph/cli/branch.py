@@ -53,12 +53,7 @@ From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commi
 StartAt = Annotated[str | None, typer.Option("--at", metavar="ID", help="Start at this commit, tag, `HEAD~1` or time.")]
 
 
-def create_branch(
-    target: Writes,
-    name: BranchName,
-    from_: From = "main",
-    at: StartAt = None,
-) -> Output:
+def create_branch(target: Writes, name: BranchName, from_: From = "main", at: StartAt = None) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         branch = graph.branches.create(name, from_, at=at)

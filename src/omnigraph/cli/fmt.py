@@ -47,11 +47,7 @@ class _Formatted:
 
 
 def fmt(
-    files: Files,
-    check: Check = False,
-    diff: Diff = False,
-    language: LanguageOption = None,
-    as_json: Json = False,
+    files: Files, check: Check = False, diff: Diff = False, language: LanguageOption = None, as_json: Json = False
 ) -> int:
     if [str(file) for file in files] == [_STDIN]:
         outcomes = [_format_input(language)]

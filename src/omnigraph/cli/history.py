@@ -110,11 +110,7 @@ Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow
 
 
 def list_commits(
-    target: Reads,
-    branch: ReadBranch = None,
-    limit: CommitsMax = None,
-    before: Before = None,
-    drawn: Drawn = False,
+    target: Reads, branch: ReadBranch = None, limit: CommitsMax = None, before: Before = None, drawn: Drawn = False
 ) -> Output:
     with target.open_to_read() as graph:
         commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=before)]
@@ -186,13 +182,7 @@ def changes(
     with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(
-                commit_id,
-                kinds=kinds,
-                types=types,
-                ops=ops,
-                limit=size,
-                page_token=page_token,
-                names=names,
+                commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token, names=names
             )
             if as_json:
                 print_json(page.to_json())
@@ -287,13 +277,7 @@ def log(
     return 0
 
 
-def blame(
-    target: Reads,
-    type_name: TypeName,
-    key: Key,
-    branch: ReadBranch = None,
-    at: Snapshot = None,
-) -> Output:
+def blame(target: Reads, type_name: TypeName, key: Key, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         entity_blame = graph.blame(type_name, _parse_key(key), branch=branch or "main", at=at)
     document = entity_blame.to_json()
@@ -418,12 +402,7 @@ def keep_cursor(file: Path | None, cursor: str | None) -> None:
 
 
 def baseline(
-    target: Reads,
-    out: Out,
-    branch: ReadBranch = None,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
+    target: Reads, out: Out, branch: ReadBranch = None, kinds: Kinds = None, types: Types = None, ops: Ops = None
 ) -> Output:
     handshake = b""
 

@@ -247,14 +247,7 @@ def embed(
     target.announce()
     with target.store_to_write() as graph, progress_bar():
         receipt = pipeline.embed(
-            graph,
-            branch,
-            types=types,
-            mode=mode,
-            select=select or (),
-            message=message,
-            engine=engine,
-            master=master,
+            graph, branch, types=types, mode=mode, select=select or (), message=message, engine=engine, master=master
         )
     columns = ["property", "filled", "cleared", "texts asked", "texts cached"]
     tallies = ((f"{item.type_name}.{item.property_name}", item.tally) for item in receipt.properties)

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    target: Writes,
-    branch: Branch = "main",
-    message: Message = None,
-    engine: Where = "auto",
-    master: Master = None,
+    target: Writes, branch: Branch = "main", message: Message = None, engine: Where = "auto", master: Master = None
 ) -> Output:
     from omnigraph import pipeline
 
@@ -186,12 +182,7 @@ def repair(
 Data = Annotated[bool, typer.Option("--data", help="Also compare all files with their checksums.")]
 
 
-def verify(
-    target: Reads,
-    engine: Where = "auto",
-    master: Master = None,
-    data: Data = False,
-) -> Output:
+def verify(target: Reads, engine: Where = "auto", master: Master = None, data: Data = False) -> Output:
     from omnigraph import pipeline
 
     with target.store_to_read() as graph, progress_bar():
@@ -274,15 +265,12 @@ def upgrade(target: Writes) -> Output:
 KindName = Annotated[
     str | None,
     typer.Option(
-        "--kind",
-        metavar="NAME",
-        help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded.",
+        "--kind", metavar="NAME", help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."
     ),
 ]
 By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only operations of this actor.")]
 Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d."),
+    str | None, typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this timestamp or age.")]
 EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of entries.")]

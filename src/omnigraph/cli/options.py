@@ -74,8 +74,7 @@ ParamsFile = Annotated[
 SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The new schema.")]
 Against = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="Schema to check the queries against.")]
 DataLoss = Annotated[
-    bool,
-    typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too."),
+    bool, typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too.")
 ]
 
 Where = Annotated[
@@ -87,8 +86,7 @@ Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spa
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
 Types = Annotated[list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; repeatable.")]
 Ops = Annotated[
-    list[str] | None,
-    typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable."),
+    list[str] | None, typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Show at most N changes.")]
 PageToken = Annotated[

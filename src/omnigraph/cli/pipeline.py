@@ -207,11 +207,7 @@ def backfill(
 
 
 def history(
-    target: Reads,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
-    limit: Limit = 20,
+    target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None, limit: Limit = 20
 ) -> Output:
     from omnigraph import pipeline
 

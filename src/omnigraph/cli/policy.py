@@ -27,17 +27,11 @@ Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Actor to de
 Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="Action to decide on.")]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch that is read or written.")]
 Target = Annotated[
-    str | None,
-    typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into."),
+    str | None, typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into.")
 ]
 
 
-def validate(
-    bundle: Bundle = None,
-    scope: For = "graph",
-    cluster: OfCluster = None,
-    graph: GraphId = None,
-) -> Output:
+def validate(bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None) -> Output:
     policy = _load(bundle, scope, cluster, graph)
     name, actors, rules = str(bundle or cluster), len(policy.bundle.actors), len(policy.bundle.rules)
     line = f"{name}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok"
@@ -45,11 +39,7 @@ def validate(
 
 
 def run_tests(
-    tests: Tests,
-    bundle: Bundle = None,
-    scope: For = "graph",
-    cluster: OfCluster = None,
-    graph: GraphId = None,
+    tests: Tests, bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None
 ) -> Output:
     from omnigraph.policy import load_cases, run_cases
 

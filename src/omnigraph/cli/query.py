@@ -226,14 +226,7 @@ def query(
 
         with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(
-                graph,
-                source,
-                values,
-                name=name,
-                branch=on_branch,
-                at=snapshot,
-                names=names,
-                spark=session(master),
+                graph, source, values, name=name, branch=on_branch, at=snapshot, names=names, spark=session(master)
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
@@ -265,8 +258,7 @@ def explain(
 
 
 IfCommit = Annotated[
-    str | None,
-    typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
+    str | None, typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch.")
 ]
 
 
@@ -312,10 +304,7 @@ OptionalDirectory = Annotated[
 
 
 def list_queries(
-    target: Reads,
-    directory: OptionalDirectory = None,
-    schema: Against = None,
-    cluster: OfCluster = None,
+    target: Reads, directory: OptionalDirectory = None, schema: Against = None, cluster: OfCluster = None
 ) -> Output:
     from omnigraph.stored_queries import check_queries, read_queries
 
@@ -356,12 +345,7 @@ def _query_json(query: StoredQuery) -> dict[str, object]:
     return {**query.to_json(), "params": params, "mcp_expose": True}
 
 
-def validate(
-    target: Reads,
-    directory: OptionalDirectory = None,
-    schema: Against = None,
-    as_json: Json = False,
-) -> int:
+def validate(target: Reads, directory: OptionalDirectory = None, schema: Against = None, as_json: Json = False) -> int:
     from omnigraph.lang.diagnostic import LanguageError
 
     if directory is None and target.flags.cluster is None:

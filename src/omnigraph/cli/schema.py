@@ -108,11 +108,7 @@ Diagram = Annotated[
 
 
 def show(
-    target: Reads,
-    branch: Branch = "main",
-    at: Snapshot = None,
-    format_: Diagram = "pg",
-    as_json: Json = False,
+    target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg", as_json: Json = False
 ) -> int:
     with target.open_to_read() as graph:
         source = graph.schema.read(branch, at=at)
@@ -165,12 +161,7 @@ Force = Annotated[
 ]
 
 
-def init(
-    target: Writes,
-    schema: Schema,
-    force: Force = False,
-    as_json: Json = False,
-) -> int:
+def init(target: Writes, schema: Schema, force: Force = False, as_json: Json = False) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
     from omnigraph.source_files import read_source

@@ -109,8 +109,7 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
     location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if location is None:
         raise UsageError(
-            f"no graph was given; add {_target_options(capability)}, or set a default in `config.yaml`",
-            command=command,
+            f"no graph was given; add {_target_options(capability)}, or set a default in `config.yaml`", command=command
         )
     if isinstance(location, Served) and capability in (Capability.DIRECT, Capability.MAINTENANCE):
         raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.url}` is a server", url=location.url)

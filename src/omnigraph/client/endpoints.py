@@ -236,13 +236,7 @@ class GraphCalls:
         return Call(get(f"/commits/{_escape(str(state_text(at)))}", wire.BranchInput(branch=branch)), parse_as(Commit))
 
     def get(
-        self,
-        type_name: str,
-        key: Any,
-        *,
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: wire.Naming = "now",
+        self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, names: wire.Naming = "now"
     ) -> Call[dict[str, Any] | None]:
         request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state_text(at), names=names)
         return Call(post("/entity", request_input, _ROWS), messages.parse_entity)
@@ -456,12 +450,7 @@ class SchemaCalls:
         return Call(post("/schema/plan", request_input), messages.parse_schema_plan, source=text)
 
     def apply(
-        self,
-        schema: str | Path,
-        *,
-        allow_data_loss: bool = False,
-        branch: str = "main",
-        message: str | None = None,
+        self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main", message: str | None = None
     ) -> Call[SchemaReceipt]:
         text = schema_source(schema).text
         request_input = wire.ApplySchema(
