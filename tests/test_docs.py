@@ -15,6 +15,7 @@ from typer.models import ParameterInfo
 from omnigraph import limits
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
+from omnigraph.cli.output import Output
 from omnigraph.errors import ERRORS
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import lint_queries
@@ -106,13 +107,14 @@ def test_cli_page_describes_command_and_options(command: object) -> None:
 
 
 def options(run: object) -> set[str]:
-    """Return the option names a command declares in its annotations; one with a `--master` takes its settings, too."""
+    """Return the options in the annotations of a command, the settings of a `--master`, and `--json` of its output."""
     hints = get_type_hints(run, include_extras=True)
     metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
     told = (one for one in metadata if isinstance(one, ParameterInfo))
     names = (name for option in told for name in (option.default, *(option.param_decls or ())))
     declared = {name for name in names if isinstance(name, str)}
-    return declared | ({"--conf"} if "--master" in declared else set())
+    added = {"--conf": "--master" in declared, "--json": hints["return"] is Output}
+    return declared | {option for option, is_added in added.items() if is_added}
 
 
 @pytest.mark.slow

@@ -151,43 +151,28 @@ __all__ = [
 
 # Loading the engine takes a second, and much of what imports this package (a lint, a `--help`) never needs it, so names
 # are imported when they are used. A name that is not listed here is an error class.
-_MODULE_OF = {
-    "AsyncGraph": "omnigraph.client",
-    "connect": "omnigraph.connections",
-    "GraphProtocol": "omnigraph.protocol",
-    "connect_async": "omnigraph.client",
-    "Blob": "omnigraph.engine.entity_lookup",
-    "ChangeSet": "omnigraph.engine.changes",
-    "CommitPage": "omnigraph.engine.changes",
-    "FeedPage": "omnigraph.engine.changes",
-    "CloneReport": "omnigraph.engine.clone",
-    "Drawing": "omnigraph.engine.drawing",
-    "EmbedReceipt": "omnigraph.engine.embed",
-    "MergeReceipt": "omnigraph.public_values",
-    "Budget": "omnigraph.engine.query.budget",
-    "CancelToken": "omnigraph.engine.query.budget",
-    "Explanation": "omnigraph.engine.query.physical_plan",
-    "Result": "omnigraph.engine.query.result",
-    "Schema": "omnigraph.engine.schema",
-    "SchemaReceipt": "omnigraph.engine.schema",
-    "IngestReceipt": "omnigraph.public_values",
-    "MutationReceipt": "omnigraph.public_values",
-    "Graph": "omnigraph.graph",
-    "GraphAt": "omnigraph.graph_reads",
-    "format_source": "omnigraph.source_files",
-    "InferredSchema": "omnigraph.pipeline.infer.api",
-    "infer_schema": "omnigraph.pipeline.infer.api",
-    "init": "omnigraph.graph",
-    "open": "omnigraph.graph",
-    "upgrade": "omnigraph.graph",
-    "LanguageError": "omnigraph.lang.diagnostic",
-    "MigrationPlan": "omnigraph.lang.migrate",
-    "SchemaPlan": "omnigraph.lang.migrate",
-    "Branch": "omnigraph.public_values",
-    "Commit": "omnigraph.public_values",
-    "Snapshot": "omnigraph.public_values",
-    "Tag": "omnigraph.public_values",
+_NAMES_OF = {
+    "client": ("AsyncGraph", "connect_async"),
+    "connections": ("connect",),
+    "engine.changes": ("ChangeSet", "CommitPage", "FeedPage"),
+    "engine.clone": ("CloneReport",),
+    "engine.drawing": ("Drawing",),
+    "engine.embed": ("EmbedReceipt",),
+    "engine.entity_lookup": ("Blob",),
+    "engine.query.budget": ("Budget", "CancelToken"),
+    "engine.query.physical_plan": ("Explanation",),
+    "engine.query.result": ("Result",),
+    "engine.schema": ("Schema", "SchemaReceipt"),
+    "graph": ("Graph", "init", "open", "upgrade"),
+    "graph_reads": ("GraphAt",),
+    "lang.diagnostic": ("LanguageError",),
+    "lang.migrate": ("MigrationPlan", "SchemaPlan"),
+    "pipeline.infer.api": ("InferredSchema", "infer_schema"),
+    "protocol": ("GraphProtocol",),
+    "public_values": ("Branch", "Commit", "IngestReceipt", "MergeReceipt", "MutationReceipt", "Snapshot", "Tag"),
+    "source_files": ("format_source",),
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
@@ -195,7 +180,7 @@ def __getattr__(name: str) -> object:
         return import_module(f"omnigraph.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
-    return getattr(import_module(_MODULE_OF.get(name, "omnigraph.errors")), name)
+    return getattr(import_module(f"omnigraph.{_MODULE_OF.get(name, 'errors')}"), name)
 
 
 def _find_bulk_loader() -> Loader:

@@ -114,13 +114,7 @@ class GraphReads(GraphProtocol):
         return view, self._session.compile(query_source(source), view.catalog, name)
 
     def get(
-        self,
-        type_name: str,
-        key: object,
-        *,
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: Naming = NOW,
+        self, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None, names: Naming = NOW
     ) -> dict[str, Any] | None:
         from omnigraph.engine.entity_lookup import get_entity
 
@@ -215,14 +209,7 @@ class GraphReads(GraphProtocol):
         check_type("type_name", type_name, str)
         check_type("property_name", property_name, str)
         return blob(
-            self._session,
-            type_name,
-            entity_id,
-            property_name,
-            entity=entity,
-            branch=branch,
-            at=at,
-            names=names,
+            self._session, type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names
         )
 
 

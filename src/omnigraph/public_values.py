@@ -180,9 +180,9 @@ class Tag(PublicValue):
 class Operation(PublicValue):
     """The outcome of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
 
-    # Names of branches and tags change without a commit.
     operation_id: str
     outcome: Literal["applied", "pending", "absent"]
+    # Names of branches and tags change without a commit.
     commit: Commit | None = None
 
 

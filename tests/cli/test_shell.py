@@ -18,8 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.cli.shell import Session, is_complete, split_statements
-from omnigraph.cli.shell_prompt import complete
+from omnigraph.cli.shell import Session, complete, is_complete, split_statements
 from omnigraph.cli.target import Capability, Flags, Target
 from omnigraph.source_files import read_source
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -20,6 +21,7 @@ from omnigraph.engine.branches import Branches as StoredBranches
 from omnigraph.engine.branches import Tags as StoredTags
 from omnigraph.engine.schema import Schema as StoredSchema
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
+from omnigraph.limits import SERVER_LOAD_SECONDS_MAX
 from tests.support.live_server import ADD, PEOPLE, Live, serving_graph
 
 SCHEMA = """
@@ -195,6 +197,29 @@ def test_connect_nobody_listens_is_an_error_without_effect(monkeypatch: pytest.M
         with og.connect(url, graph="g") as served, pytest.raises(OmniGraphError) as caught:
             served.mutate(ADD, params={"name": "x"})
     assert (caught.value.code, caught.value.effect) == ("server.unreachable", Effect.NONE)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_load_extends_the_read_timeout_and_no_other(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[dict[str, float | None]] = []
+
+    def handle(self: object, request: httpx.Request) -> httpx.Response:
+        timeouts.append(request.extensions["timeout"])
+        refusal = {"omnigraph_code": "request.unauthorized", "error": "no token", "effect": "none", "context": {}}
+        return httpx.Response(401, json=refusal)
+
+    async def handle_async(self: object, request: httpx.Request) -> httpx.Response:
+        return handle(self, request)
+
+    async def load_async() -> None:
+        async with og.connect_async("http://localhost", graph="g", timeout=3) as served:
+            await served.load(b"{}")
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", handle)
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle_async)
+    with og.connect("http://localhost", graph="g", timeout=3) as served, pytest.raises(GraphError):
+        asyncio.run(load_async()) if is_async else served.load(b"{}")
+    assert timeouts == [{"connect": 3, "read": SERVER_LOAD_SECONDS_MAX, "write": 3, "pool": 3}]
 
 
 @pytest.mark.parametrize(

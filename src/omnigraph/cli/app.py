@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -23,8 +23,17 @@ from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
-from omnigraph.cli.options import is_query_text
-from omnigraph.cli.output import discard_output, echo, hide_text, open_missing_streams, output_error, print_error
+from omnigraph.cli.options import Json, is_query_text
+from omnigraph.cli.output import (
+    Output,
+    discard_output,
+    echo,
+    hide_text,
+    open_missing_streams,
+    output_error,
+    print_error,
+    reason_of,
+)
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
@@ -38,22 +47,15 @@ VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 _DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|tsv|parquet|parq)(\.\w+)?$|^-$")
 
 
-class Shell(StrEnum):
-    """The shells with a completion script."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
-
-
-ShellName = Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")]
+ShellName = Annotated[
+    Literal["bash", "zsh", "fish", "powershell"], typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")
+]
 
 
 def completion(shell: ShellName) -> int:
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
+    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell))
     return 0
 
 
@@ -91,23 +93,19 @@ SHARED_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TargetUse:
-    """How a command uses its target; `uri`: the target may be the first positional argument."""
+    """How a command uses its target."""
 
-    uri: bool = False
     writes: bool = False
     destroys: bool = False
 
 
 Reads = Annotated[Target, TargetUse()]
-ReadsUri = Annotated[Target, TargetUse(uri=True)]
 Writes = Annotated[Target, TargetUse(writes=True)]
-WritesUri = Annotated[Target, TargetUse(uri=True, writes=True)]
 Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
-DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 
 
-def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
-    """Add the shared options to a command; it receives them as one `Target`."""
+def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
+    """Add the shared options to a command, which receives them as one `Target`, and `--json` if it returns `Output`."""
     hints = get_type_hints(run, include_extras=True)
     # Keyword parameters: their order only matters for the help text.
     parameters = [
@@ -116,19 +114,17 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
     ]
     use = _target_use(hints.get("target"))
     positionals = [name for name, hint in hints.items() if _is_positional(hint)]
-    added = [
-        parameter
-        for parameter in _parameters(capability, use)
-        if _option(parameter) not in set(map(_option, parameters))
-    ]
+    added = _parameters(capability, use)
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
+    if hints["return"] is Output:
+        added.insert(0, Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**values: Any) -> int:
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
-        conf = shared.pop("conf", None)
+        conf, as_json = shared.pop("conf", None), shared.pop("as_json", False)
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
         if use is not None and "query" in positionals:
             arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
@@ -139,15 +135,16 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> C
         elif use is not None and "pipeline_name" in positionals:
             arguments = [text for text in (values["pipeline_name"], shared["uri"]) if text is not None]
             shared["uri"], values["pipeline_name"] = sort_pipeline_arguments(arguments)
-        elif use is not None and not use.uri and positionals:
+        elif use is not None and positionals:
             _take_graph_from_front(positionals, values, shared)
         if use is not None:
             values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
         with _spark_options(values, conf):
+            run_once = partial(_run, run, values, as_json=as_json)
             if use is None or not use.writes:
-                return run(**values)
+                return run_once()
             with hide_text(quiet=quiet):
-                return _run_write(run, values)
+                return _run_write(run_once)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
@@ -175,14 +172,19 @@ def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterat
         yield
 
 
-def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
+def _run(run: Callable[..., int | Output], values: Mapping[str, Any], *, as_json: bool) -> int:
+    result = run(**values)
+    return result if isinstance(result, int) else result.print(as_json=as_json)
+
+
+def _run_write(run: Callable[[], int]) -> int:
     """Run a write command; if its output fails, the error's `effect` says whether the write was applied."""
     from omnigraph.manifest.publish import Publication, watched
 
     publication = Publication()
     try:
         with watched(publication):
-            return run(**values)
+            return run()
     except OutputError as error:
         # A server, or an operation without a publish, may have applied it unnoticed.
         error.effect = Effect.APPLIED if publication.close() is not None else Effect.UNKNOWN
@@ -304,7 +306,7 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     if use is not None and accepts_flag(capability, "store"):
         hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
         parameters.append(_parameter("uri", str | None, hint, None))
-    where = _graph_location(accepts_flag(capability, "server"), accepts_flag(capability, "cluster"))
+    where = "on the server" if accepts_flag(capability, "server") else "in the cluster"
     for name, (option, metavar, text) in _FLAGS.items():
         if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
             hint = typer.Option(option, metavar=metavar, help=text.format(where=where))
@@ -318,12 +320,6 @@ def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter
     return parameters
 
 
-def _graph_location(on_server: bool, in_cluster: bool) -> str:
-    """Return where `--graph` looks for its id."""
-    locations = [text for text, is_taken in (("on the server", on_server), ("in the cluster", in_cluster)) if is_taken]
-    return ", or ".join(locations)
-
-
 def _single_store(store: str | None, uri: str | None) -> str | None:
     if store is not None and uri is not None and store != uri:
         raise UsageError(f"two graphs were given, `{store}` and `{uri}`; give one of them")
@@ -332,14 +328,6 @@ def _single_store(store: str | None, uri: str | None) -> str | None:
 
 def _parameter(name: str, kind: Any, hint: Any, default: Any) -> Parameter:
     return Parameter(f"scope_{name}", Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, hint])
-
-
-def _option(parameter: Parameter) -> str:
-    """Return the option string of a parameter, or its name if it has none."""
-    for item in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(getattr(item, "default", None), str):
-            return str(item.default)
-    return parameter.name
 
 
 INTERRUPTED: Final = 130
@@ -389,8 +377,8 @@ def _system_error(error: OSError) -> OmniGraphError:
         # Typer prints help itself.
         discard_output()
         return output_error(error)
-    reason = (error.strerror or str(error)).lower()
-    return UsageError(f"cannot use `{error.filename}`: {reason}; check the path", path=str(error.filename))
+    path = str(error.filename)
+    return UsageError(f"cannot use `{path}`: {reason_of(error)}; check the path", path=path)
 
 
 def put_command_first(arguments: Sequence[str]) -> list[str]:

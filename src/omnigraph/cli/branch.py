@@ -6,14 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Destroys, ReadsUri, Writes
+from omnigraph.cli.app import Destroys, Reads, Writes
 from omnigraph.cli.history_output import (
     SCHEMA_KINDS,
     conflict_lines,
@@ -22,9 +21,20 @@ from omnigraph.cli.history_output import (
     resolve_conflicts,
     shorten_ids,
 )
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, DryRun, Json, Message, Ours, ReadBranch, ResolutionFile, Take, Theirs
-from omnigraph.cli.output import echo, echo_styled, format_time, plural, print_json, print_table
+from omnigraph.cli.options import (
+    Branch,
+    DryRun,
+    Json,
+    Master,
+    Message,
+    Ours,
+    ReadBranch,
+    ResolutionFile,
+    Take,
+    Theirs,
+    Where,
+)
+from omnigraph.cli.output import Output, echo, echo_lines, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +42,6 @@ if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.graph import Graph
-    from omnigraph.pipeline.spark.executors import Engine as EngineName
     from omnigraph.public_values import Commit, MergeReceipt
 
 
@@ -44,40 +53,27 @@ From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commi
 StartAt = Annotated[str | None, typer.Option("--at", metavar="ID", help="Start at this commit, tag, `HEAD~1` or time.")]
 
 
-def create_branch(
-    target: Writes,
-    name: BranchName,
-    from_: From = "main",
-    at: StartAt = None,
-    as_json: Json = False,
-) -> int:
+def create_branch(target: Writes, name: BranchName, from_: From = "main", at: StartAt = None) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         branch = graph.branches.create(name, from_, at=at)
-    if as_json:
-        print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
-    else:
-        echo(f"branch {branch.name} starts {f'at {at}' if at is not None else f'where {from_} is'}")
-    return 0
+    line = f"branch {branch.name} starts {f'at {at}' if at is not None else f'where {from_} is'}"
+    return Output({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor}, [line])
 
 
-def list_branches(target: ReadsUri, as_json: Json = False) -> int:
+def list_branches(target: Reads) -> Output:
     with target.open_to_read() as graph:
         names = graph.branches.list()
         heads = {name: commit for name in names if (commit := _head(graph, name)) is not None}
-    if as_json:
-        listed = [
-            {"name": name, "graph_commit_id": c.commit_id, "created_at": c.created_at_us} for name, c in heads.items()
-        ]
-        print_json({"branches": names, "heads": listed})
-        return 0
+    listed = [
+        {"name": name, "graph_commit_id": c.commit_id, "created_at": c.created_at_us} for name, c in heads.items()
+    ]
     ids = shorten_ids([commit.commit_id for commit in heads.values()])
     rows = (
         [name, ids[heads[name].commit_id], format_time(heads[name].created_at_us)] if name in heads else [name, "", ""]
         for name in names
     )
-    print_table(["branch", "head", "changed"], rows)
-    return 0
+    return Output({"branches": names, "heads": listed}, table(["branch", "head", "changed"], rows))
 
 
 def _head(graph: Graph | ServedGraph, branch: str) -> Commit | None:
@@ -88,36 +84,21 @@ def _head(graph: Graph | ServedGraph, branch: str) -> Commit | None:
     return None
 
 
-def rename(
-    target: Writes,
-    name: BranchName,
-    new_name: NewName,
-    as_json: Json = False,
-) -> int:
+def rename(target: Writes, name: BranchName, new_name: NewName) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         branch = graph.branches.rename(name, new_name)
-    if as_json:
-        print_json({"uri": graph.uri, "from": name.strip(), "name": branch.name, "actor_id": branch.actor})
-    else:
-        echo(f"branch {name.strip()} is now {branch.name}")
-    return 0
+    document = {"uri": graph.uri, "from": name.strip(), "name": branch.name, "actor_id": branch.actor}
+    return Output(document, [f"branch {name.strip()} is now {branch.name}"])
 
 
-def delete_branch(
-    target: Destroys,
-    name: BranchName,
-    as_json: Json = False,
-) -> int:
+def delete_branch(target: Destroys, name: BranchName, as_json: Json = False) -> int:
     target.announce()
     target.confirm(f"deleting branch `{name}`", as_json=as_json)
     with target.open_to_write() as graph:
         graph.branches.delete(name)
-    if as_json:
-        print_json({"uri": graph.uri, "name": name, **target.actor_json})
-    else:
-        echo(f"deleted branch {name}")
-    return 0
+    document = {"uri": graph.uri, "name": name, **target.actor_json}
+    return Output(document, [f"deleted branch {name}"]).print(as_json=as_json)
 
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Branch to merge.")]
@@ -136,90 +117,63 @@ def merge(
     theirs: Theirs = False,
     take: Take = None,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
-    on: EngineName = engine.value
     decisions = _decide(
         target,
         read_resolutions(resolutions),
-        Choice(ours, theirs, take or ()),
+        _chosen_side(ours, theirs),
+        take or (),
         lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
     )
     is_in_process = target.is_served or dry_run
-    if is_in_process and (engine is Engine.SPARK or master is not None):
+    if is_in_process and (engine == "spark" or master is not None):
         raise UsageError("dry runs and merges on a server run in process; leave out `--engine` and `--master`")
     operation, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
-    if is_in_process or engine is Engine.LOCAL:
-        with open_graph_for(target, dry_run=dry_run) as graph:
-            merge = graph.branches.merge
-            return run_and_report(
-                graph,
-                operation,
-                command,
-                lambda: merge(
-                    source,
-                    into,
-                    delete_branch=delete_branch,
-                    dry_run=dry_run,
-                    resolutions=decisions,
-                    message=message,
-                ),
-                as_json=as_json,
-            )
-    from omnigraph import pipeline
+    with open_graph_for(target, dry_run=dry_run) as graph:
+        if is_in_process or engine == "local":
+            run = partial(graph.branches.merge, source, into, dry_run=dry_run)
+        else:
+            from omnigraph import pipeline
+            from omnigraph.graph import Graph
 
-    target.announce()
-    with target.store_to_write() as stored:
-        run = partial(
-            pipeline.merge,
-            stored,
-            source,
-            into,
-            delete_branch=delete_branch,
-            resolutions=decisions,
-            message=message,
-            engine=on,
-            master=master,
-        )
-        return run_and_report(stored, operation, command, run, as_json=as_json)
+            assert isinstance(graph, Graph), "a graph that is not served is on storage"
+            run = partial(pipeline.merge, graph, source, into, engine=engine, master=master)
+        merge = partial(run, delete_branch=delete_branch, resolutions=decisions, message=message)
+        return run_and_report(graph, operation, command, merge, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How conflicts are resolved on the command line: `--ours`, `--theirs` and `--take`."""
-
-    ours: bool
-    theirs: bool
-    takes: Sequence[str]
-
-    @property
-    def side(self) -> str | None:
-        if self.ours and self.theirs:
-            raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
-        return "ours" if self.ours else "theirs" if self.theirs else None
+def _chosen_side(ours: bool, theirs: bool) -> str | None:
+    if ours and theirs:
+        raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
+    return "ours" if ours else "theirs" if theirs else None
 
 
 def _decide(
-    target: Target, decisions: ResolutionsInput, choice: Choice, run_dry: Callable[[Any, Any], MergeReceipt]
+    target: Target,
+    decisions: ResolutionsInput,
+    side: str | None,
+    takes: Sequence[str],
+    run_dry: Callable[[Any, Any], MergeReceipt],
 ) -> ResolutionsInput:
-    """Return the resolutions of a file and of a choice, whose conflicts a dry run finds."""
+    """Return the resolutions of a file and those of `side` and `--take`, for conflicts that a dry run finds."""
     from omnigraph.engine.merge.conflicts import resolution_objects
 
-    if choice.side is None and not choice.takes:
+    if side is None and not takes:
         return decisions
+    # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
+    of_schema = {text for text in takes if ":" not in text.rpartition("=")[0]}
     resolutions, settled = resolution_objects(decisions), set[str]()
     with target.open_to_read() as graph:
         while True:
             conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
             is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
-            # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
-            of_schema = {text for text in choice.takes if ":" not in text.rpartition("=")[0]}
-            takes = [text for text in choice.takes if text not in settled and (text in of_schema or not is_schema)]
+            open_takes = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
             settled |= of_schema if is_schema else set()
             new_resolutions = [
-                item for item in resolve_conflicts(conflicts, choice.side, takes) if item not in resolutions
+                item for item in resolve_conflicts(conflicts, side, open_takes) if item not in resolutions
             ]
             resolutions = [*resolutions, *new_resolutions]
             if not is_schema or not new_resolutions:
@@ -257,19 +211,16 @@ def run_and_report(
         count = plural(len(conflicts), "conflict")
         echo_styled(f"error[{error.code}]", "red", f": the {operation} has {count}, and nothing was changed")
         shown = _readable(graph, conflicts)
-        for line in (*conflict_lines(shown), *_conflict_hints(command, conflicts)):
-            echo(line, err=True)
+        echo_lines((*conflict_lines(shown), *_conflict_hints(command, conflicts)), err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
     conflicts = _readable(graph, [item.to_json() for item in receipt.conflicts])
-    for line in (
-        *_receipt_lines(operation, receipt, conflicts),
-        *(_conflict_hints(command, conflicts) if conflicts else ()),
-    ):
-        echo(line)
+    echo_lines(_receipt_lines(operation, receipt, conflicts))
+    if conflicts:
+        echo_lines(_conflict_hints(command, conflicts))
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
     return status
@@ -331,8 +282,8 @@ def replay(
         receipt: MergeReceipt = method(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
         return receipt
 
-    choice = Choice(ours, theirs, take or ())
-    decisions = _decide(target, read_resolutions(resolutions), choice, partial(run, dry_run=True))
+    side, run_dry = _chosen_side(ours, theirs), partial(run, dry_run=True)
+    decisions = _decide(target, read_resolutions(resolutions), side, take or (), run_dry)
     with open_graph_for(target, dry_run=dry_run) as graph:
         run_once = partial(run, graph, decisions, dry_run=dry_run)
         return run_and_report(graph, operation, words, run_once, as_json=as_json)
@@ -345,40 +296,22 @@ At = Annotated[
 ]
 
 
-def create_tag(
-    target: Writes,
-    name: TagName,
-    at: At = None,
-    branch: ReadBranch = None,
-    as_json: Json = False,
-) -> int:
+def create_tag(target: Writes, name: TagName, at: At = None, branch: ReadBranch = None) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         tag = graph.tags.create(name, at, branch=branch or "main")
-    if as_json:
-        print_json({"uri": graph.uri, **tag.to_json()})
-    else:
-        echo(f"tag {tag.name} names commit {tag.commit_id}")
-    return 0
+    return Output({"uri": graph.uri, **tag.to_json()}, [f"tag {tag.name} names commit {tag.commit_id}"])
 
 
-def list_tags(target: ReadsUri, as_json: Json = False) -> int:
+def list_tags(target: Reads) -> Output:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
-    if as_json:
-        print_json({"tags": [tag.to_json() for tag in tags]})
-        return 0
     rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)
-    print_table(["tag", "commit", "actor", "created"], rows)
-    return 0
+    return Output({"tags": [tag.to_json() for tag in tags]}, table(["tag", "commit", "actor", "created"], rows))
 
 
-def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
+def delete_tag(target: Writes, name: TagName) -> Output:
     target.announce()
     with target.open_to_write() as graph:
         graph.tags.delete(name)
-    if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
-    else:
-        echo(f"deleted tag {name.strip()}")
-    return 0
+    return Output({"uri": graph.uri, "name": name.strip(), **target.actor_json}, [f"deleted tag {name.strip()}"])

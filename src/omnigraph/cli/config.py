@@ -10,13 +10,13 @@ import stat
 from collections.abc import Callable, Mapping
 from configparser import ConfigParser, Error
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 from omnigraph import settings
 from omnigraph.cli.options import Format
-from omnigraph.cli.output import echo
+from omnigraph.cli.output import echo, reason_of
 from omnigraph.errors import UsageError
 
 NAME: Final = "config.yaml"
@@ -118,8 +118,7 @@ def _read(path: Path, stamp: int, is_chosen: bool) -> Config:
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return UsageError(f"cannot read `{path}`: {reason.lower()}; correct or remove it", path=str(path))
+    return UsageError(f"cannot read `{path}`: {reason_of(error)}; correct or remove it", path=str(path))
 
 
 def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
@@ -135,17 +134,11 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
     operator = reader.mapping(top.get("operator"), "operator", ("actor",))
     return Config(
         reader.text(operator, "operator", "actor"),
-        reader.entries(
-            top, "servers", lambda name, entry: reader.required_text(reader.mapping(entry, name, ("url",)), name, "url")
-        ),
+        reader.entries(top, "servers", partial(reader.only_text, key="url")),
         reader.entries(top, "profiles", reader.profile),
         reader.defaults(top.get("defaults")),
         reader.entries(top, "aliases", reader.alias),
-        reader.entries(
-            top,
-            "clusters",
-            lambda name, entry: reader.required_text(reader.mapping(entry, name, ("root",)), name, "root"),
-        ),
+        reader.entries(top, "clusters", partial(reader.only_text, key="root")),
     )
 
 
@@ -182,6 +175,9 @@ class _Reader:
         if not text:
             raise self.invalid(f"{where}.{key}", "is missing")
         return text
+
+    def only_text(self, where: str, value: object, key: str) -> str:
+        return self.required_text(self.mapping(value, where, (key,)), where, key)
 
     def choice(self, owner: Mapping[str, Any], where: str, key: str, choices: tuple[str, ...]) -> str | None:
         word = self.text(owner, where, key)
@@ -310,6 +306,6 @@ def _write_credentials(credentials: ConfigParser) -> Path:
             credentials.write(file)
         os.replace(temporary, path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot write `{path}`: {reason}; check the directory, or set OMNIGRAPH_HOME") from None
+        problem = f"cannot write `{path}`: {reason_of(error)}"
+        raise UsageError(f"{problem}; check the directory, or set OMNIGRAPH_HOME") from None
     return path

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import (
-    echo,
-    echo_bytes,
-    plural,
-    print_json,
-    print_table,
-    progress_bar,
-    write_atomically,
-)
+from omnigraph.cli.app import Reads
+from omnigraph.cli.options import Master, Names, ReadBranch, Snapshot, Types, Where
+from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
 if TYPE_CHECKING:
-    from omnigraph.cli.target import Target
-    from omnigraph.client import Graph as ServedGraph
     from omnigraph.client.graph import Blob as ServedBlob
     from omnigraph.engine.entity_lookup import Blob
-    from omnigraph.graph import Graph
-
-
-class FileFormat(StrEnum):
-    """The formats of an export."""
-
-    NDJSON = "ndjson"
-    PARQUET = "parquet"
-    CSV = "csv"
-    GRAPHML = "graphml"
-    GEXF = "gexf"
-    DOT = "dot"
-    CYPHER = "cypher"
 
 
 FileShape = Annotated[
-    FileFormat,
+    Literal["ndjson", "parquet", "csv", "graphml", "gexf", "dot", "cypher"],
     typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
@@ -54,74 +29,54 @@ Out = Annotated[
 ]
 
 
-def snapshot(target: ReadsUri, branch: ReadBranch = None, at: Snapshot = None, as_json: Json = False) -> int:
+def snapshot(target: Reads, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         document = graph.snapshot(branch or "main", at=at).to_json()
-    if as_json:
-        print_json(document)
-        return 0
     head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
-    echo(f"branch {document['graph_branch']}, {head}")
     members = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([dataset.get(name, "") for name in members] for dataset in document["datasets"])
-    print_table(["kind", "type", "entities", "version", "dataset"], rows)
-    return 0
+    datasets = table(["kind", "type", "entities", "version", "dataset"], rows)
+    return Output(document, (f"branch {document['graph_branch']}, {head}", *datasets))
 
 
 def export(
-    target: ReadsUri,
+    target: Reads,
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     types: Types = None,
-    format_: FileShape = FileFormat.NDJSON,
+    format_: FileShape = "ndjson",
     jsonl: Jsonl = False,
     out: Out = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
 ) -> int:
-    if jsonl and format_ is not FileFormat.NDJSON:
-        raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
-    is_one_document = format_ not in (FileFormat.NDJSON, FileFormat.PARQUET, FileFormat.CSV)
-    if is_one_document and out is not None:
-        raise UsageError(f"`--format {format_.value}` writes one document; redirect standard output to a file")
-    if out is not None:
-        return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
-    if format_ in (FileFormat.PARQUET, FileFormat.CSV) or engine is not Engine.AUTO or master is not None:
-        raise UsageError(
-            f"{format_.value} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
-        )
-    with target.open_to_read() as graph:
-        shape: Any = format_.value
-        echo_bytes(graph.export(branch or "main", at=snapshot_id, types=types or None, names=names.value, format=shape))
-    return 0
-
-
-def _export_files(
-    target: Target,
-    branch: str | None,
-    snapshot_id: str | None,
-    names: Naming,
-    types: list[str] | None,
-    format_: FileFormat,
-    out: str,
-    engine: Engine,
-    master: str | None,
-) -> int:
+    if jsonl and format_ != "ndjson":
+        raise UsageError(f"`--jsonl` and `--format {format_}` are two formats; give one of them")
+    if out is None:
+        if format_ == "parquet" or format_ == "csv" or engine != "auto" or master is not None:
+            raise UsageError(
+                f"{format_} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
+            )
+        with target.open_to_read() as graph:
+            chunks = graph.export(branch or "main", at=snapshot_id, types=types or None, names=names, format=format_)
+            echo_bytes(chunks)
+        return 0
+    if format_ not in ("ndjson", "parquet", "csv"):
+        raise UsageError(f"`--format {format_}` writes one document; redirect standard output to a file")
     from omnigraph import pipeline
 
-    file_format: Any = format_.value
     # Executors open versions by path, so pending links of the last publish have to be finished first.
-    with target.store_to_write() as graph, progress_bar():
+    with target.store_to_write() as stored, progress_bar():
         report = pipeline.export(
-            graph,
+            stored,
             out,
-            file_format,
+            format_,
             types=types or None,
             branch=branch or "main",
             at=snapshot_id,
-            names=names.value,
-            engine=engine.value,
+            names=names,
+            engine=engine,
             master=master,
         )
     entities = plural(sum(report.entities.values()), "entity")
@@ -150,7 +105,7 @@ def get(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     offset: Offset = 0,
     length: Length = None,
     out: BlobOut = None,
@@ -163,7 +118,9 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        blob = graph.blob(
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
+        )
         chunks = _chunks(blob, offset, length)
         if out is not None:
             write_atomically(out, chunks)
@@ -180,51 +137,22 @@ def stat(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
-    as_json: Json = False,
-) -> int:
+    names: Names = "now",
+) -> Output:
     with target.open_to_read() as graph:
-        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
-    description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
-    if as_json:
-        state = {"branch": branch, "at": snapshot}
-        print_json(
-            {
-                "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
-                "kind": "managed",
-                "size": blob.length,
-                **description,
-                "target": {
-                    **{name: value for name, value in state.items() if value is not None},
-                    "resolved_snapshot": blob.snapshot_commit_id,
-                },
-            }
+        blob = graph.blob(
+            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
         )
-        return 0
-    for name, value in description.items():
-        echo(f"{name:<18}  {value}")
-    return 0
-
-
-def _find_blob(
-    graph: Graph | ServedGraph,
-    entity: str,
-    type_name: str,
-    entity_id: str,
-    property_name: str,
-    branch: str | None,
-    snapshot: str | None,
-    names: Naming,
-) -> Blob | ServedBlob:
-    return graph.blob(
-        type_name,
-        entity_id,
-        property_name,
-        entity=entity,
-        branch=branch or "main",
-        at=snapshot,
-        names=names.value,
-    )
+    description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
+    state = {name: value for name, value in (("branch", branch), ("at", snapshot)) if value is not None}
+    document = {
+        "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
+        "kind": "managed",
+        "size": blob.length,
+        **description,
+        "target": {**state, "resolved_snapshot": blob.snapshot_commit_id},
+    }
+    return Output(document, (f"{name:<18}  {value}" for name, value in description.items()))
 
 
 def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:
@@ -247,14 +175,10 @@ Destination = Annotated[str, typer.Argument(metavar="TARGET", help="URI of the c
 Update = Annotated[bool, typer.Option("--update", help="Update an earlier clone; copies only new files.")]
 
 
-def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
+def clone(source: Source, destination: Destination, update: Update = False) -> Output:
     from omnigraph.graph import open as open_graph
 
     with open_graph(source, read_only=True) as graph, progress_bar():
         report = graph.clone(destination, update=update)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
-        echo(f"{report.target} is at commit {report.commit}, verified; {copied}")
-    return 0
+    copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
+    return Output(report.to_json(), [f"{report.target} is at commit {report.commit}, verified; {copied}"])

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -18,16 +17,9 @@ from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic, Source
-    from omnigraph.lang.format import LanguageName
 
 
-class Language(StrEnum):
-    """The languages that can be formatted."""
-
-    PG = "pg"
-    GQ = "gq"
-
-
+Language = Literal["pg", "gq"]
 _STDIN: Final = "-"
 
 Files = Annotated[
@@ -55,11 +47,7 @@ class _Formatted:
 
 
 def fmt(
-    files: Files,
-    check: Check = False,
-    diff: Diff = False,
-    language: LanguageOption = None,
-    as_json: Json = False,
+    files: Files, check: Check = False, diff: Diff = False, language: LanguageOption = None, as_json: Json = False
 ) -> int:
     if [str(file) for file in files] == [_STDIN]:
         outcomes = [_format_input(language)]
@@ -83,7 +71,7 @@ def _list_files(paths: Sequence[Path]) -> Iterator[Path]:
         if str(path) == _STDIN:
             raise UsageError("`-` reads standard input and stands alone; leave the other files out")
         if path.is_dir():
-            yield from sorted(file for ending in Language for file in path.rglob(f"*.{ending}") if file.is_file())
+            yield from sorted(file for ending in ("pg", "gq") for file in path.rglob(f"*.{ending}") if file.is_file())
         else:
             yield path
 
@@ -101,19 +89,19 @@ def _format_input(language: Language | None) -> _Formatted:
 
     if language is None:
         raise UsageError("the language of standard input is unknown; add `--language pg` or `--language gq`")
-    code = "S1" if language is Language.PG else "Q000"
+    code = "S1" if language == "pg" else "Q000"
     data = sys.stdin.buffer.read(SOURCE_BYTES_MAX + 1)
-    return _format(decode_source("<stdin>", data, code), language.value)
+    return _format(decode_source("<stdin>", data, code), language)
 
 
-def _language_of(path: Path, language: Language | None) -> LanguageName:
-    name = language.value if language is not None else path.suffix.removeprefix(".")
+def _language_of(path: Path, language: Language | None) -> Language:
+    name = language if language is not None else path.suffix.removeprefix(".")
     if name not in ("pg", "gq"):
         raise UsageError(f"`{path}` ends neither in `.pg` nor in `.gq`; add `--language pg` or `--language gq`")
     return name  # type: ignore[return-value]
 
 
-def _format(source: Source, language: LanguageName) -> _Formatted:
+def _format(source: Source, language: Language) -> _Formatted:
     # The parsers are imported here so that `--help` does not pay for them.
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.format import format_source

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.app import Reads
 from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
-from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Snapshot, Types
+from omnigraph.cli.options import Json, Kinds, Limit, Names, Ops, PageToken, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import (
+    Output,
     echo,
+    echo_lines,
     format_time,
     plural,
     print_json,
     print_table,
     short_json,
+    table,
     terminal_width,
     write_atomically,
 )
 from omnigraph.display import format_value, printable, truncate
 from omnigraph.errors import UsageError
 from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMITS
+
+if TYPE_CHECKING:
+    from omnigraph.public_values import Commit
 
 
 def block_lines(block: Mapping[str, Any], dates: DateProperties, *, is_continued: bool = False) -> Iterator[str]:
@@ -104,28 +110,21 @@ Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow
 
 
 def list_commits(
-    target: ReadsUri,
-    branch: ReadBranch = None,
-    limit: CommitsMax = None,
-    before: Before = None,
-    drawn: Drawn = False,
-    as_json: Json = False,
-) -> int:
+    target: Reads, branch: ReadBranch = None, limit: CommitsMax = None, before: Before = None, drawn: Drawn = False
+) -> Output:
     with target.open_to_read() as graph:
         commits = [commit.to_json() for commit in graph.commits(branch or "main", limit=limit, before=before)]
-    if as_json:
-        print_json({"commits": commits})
-        return 0
-    if drawn:
-        _draw(commits)
-        return 0
+    return Output({"commits": commits}, _drawn_lines(commits) if drawn else _commit_table(commits))
+
+
+def _commit_table(commits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
-    shown = ("kind", "graph_branch")
     columns = ["commit", "kind", "branch", "actor", "created"]
     rows = [
         [
             ids[commit["graph_commit_id"]],
-            *(commit[name] for name in shown),
+            commit["kind"],
+            commit["graph_branch"],
             commit["actor_id"] or "",
             format_time(commit["created_at"]),
         ]
@@ -134,35 +133,34 @@ def list_commits(
     if any(commit["message"] for commit in commits):
         columns.append("message")
         rows = [[*row, first_line(commit["message"])] for row, commit in zip(rows, commits, strict=True)]
-    print_table(columns, rows)
-    return 0
+    return table(columns, rows)
 
 
-def _draw(commits: list[dict[str, Any]]) -> None:
+def _drawn_lines(commits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ids = shorten_ids([commit["graph_commit_id"] for commit in commits])
     for line, commit in draw_history(commits):
         if commit is None:
-            echo(line)
+            yield line
             continue
         actor = f" by {commit['actor_id']}" if commit["actor_id"] is not None else ""
         day = format_time(commit["created_at"])[:16].replace("T", " ")
         text = f"{line}  {ids[commit['graph_commit_id']]} {day} {commit['kind']}{actor} ({commit['graph_branch']})"
         text += _suffix(commit["message"])
-        echo(text if (width := terminal_width()) is None else truncate(text, width))
+        yield text if (width := terminal_width()) is None else truncate(text, width)
 
 
-def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
+def show(target: Reads, commit_id: CommitId) -> Output:
     with target.open_to_read() as graph:
         commit = graph.commit(commit_id).to_json()
-    if as_json:
-        print_json(commit)
-        return 0
+    return Output(commit, _member_lines(commit))
+
+
+def _member_lines(commit: Mapping[str, Any]) -> Iterator[str]:
     width = max(map(len, commit))
     for name, value in commit.items():
         text = format_time(value) if name == "created_at" else format_value(value)
         # A message may have several lines.
-        echo(f"{name:<{width}}  {text}".replace("\n", f"\n{'':<{width}}  "))
-    return 0
+        yield f"{name:<{width}}  {text}".replace("\n", f"\n{'':<{width}}  ")
 
 
 def changes(
@@ -173,7 +171,7 @@ def changes(
     ops: Ops = None,
     limit: Limit = None,
     page_token: PageToken = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     as_json: Json = False,
 ) -> int:
     # With paging options or JSON output return one page, otherwise the whole commit.
@@ -184,20 +182,13 @@ def changes(
     with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(
-                commit_id,
-                kinds=kinds,
-                types=types,
-                ops=ops,
-                limit=size,
-                page_token=page_token,
-                names=names.value,
+                commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token, names=names
             )
             if as_json:
                 print_json(page.to_json())
                 return 0
             dates = date_properties(graph) if dates is None else dates
-            for line in block_lines(page.block.to_json(), dates, is_continued=is_continued):
-                echo(line)
+            echo_lines(block_lines(page.block.to_json(), dates, is_continued=is_continued))
             is_continued, page_token = True, page.next_page_token
             if is_one_page or page_token is None:
                 break
@@ -223,11 +214,11 @@ def diff(
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value, images=not as_json)
+        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names, images=not as_json)
         dates = date_properties(graph) if difference.images else {}
     if as_json:
         print_json(difference.to_json())
@@ -286,39 +277,23 @@ def log(
     return 0
 
 
-def blame(
-    target: Reads,
-    type_name: TypeName,
-    key: Key,
-    branch: ReadBranch = None,
-    at: Snapshot = None,
-    as_json: Json = False,
-) -> int:
+def blame(target: Reads, type_name: TypeName, key: Key, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         entity_blame = graph.blame(type_name, _parse_key(key), branch=branch or "main", at=at)
-    if as_json:
-        print_json(entity_blame.to_json())
-        return 0
+    document = entity_blame.to_json()
     if not entity_blame.properties:
-        echo(f"there is no {entity_blame.type_name} {entity_blame.entity_id} on {branch or 'main'}")
-        return 0
-    commits = [item.commit for item in entity_blame.properties if item.commit is not None]
-    ids = shorten_ids([commit.commit_id for commit in commits])
-    rows = [
-        [item.name, short_json(item.value), "", "", "", ""]
-        if item.commit is None
-        else [
-            item.name,
-            short_json(item.value),
-            ids[item.commit.commit_id],
-            item.commit.actor or "",
-            format_time(item.commit.created_at_us),
-            first_line(item.commit.message),
-        ]
-        for item in entity_blame.properties
-    ]
-    print_table(["property", "value", "commit", "actor", "created", "message"], rows)
-    return 0
+        missing = f"there is no {entity_blame.type_name} {entity_blame.entity_id} on {branch or 'main'}"
+        return Output(document, [missing])
+    ids = shorten_ids([item.commit.commit_id for item in entity_blame.properties if item.commit is not None])
+    rows = ([item.name, short_json(item.value), *_origin_cells(item.commit, ids)] for item in entity_blame.properties)
+    return Output(document, table(["property", "value", "commit", "actor", "created", "message"], rows))
+
+
+def _origin_cells(commit: Commit | None, ids: Mapping[str, str]) -> list[str]:
+    if commit is None:
+        return ["", "", "", ""]
+    created = format_time(commit.created_at_us)
+    return [ids[commit.commit_id], commit.actor or "", created, first_line(commit.message)]
 
 
 def _parse_key(text: str) -> str | dict[str, Any]:
@@ -350,7 +325,7 @@ Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file; w
 
 
 def poll(
-    target: ReadsUri,
+    target: Reads,
     branch: ReadBranch = None,
     start: Start = None,
     cursor: Cursor = None,
@@ -389,8 +364,7 @@ def poll(
             dates = date_properties(graph) if dates is None and page.blocks else dates
             for block in page.blocks:
                 commit_id = str(block.cause["graph_commit_id"])
-                for line in block_lines(block.to_json(), dates or {}, is_continued=commit_id == last_commit_id):
-                    echo(line)
+                echo_lines(block_lines(block.to_json(), dates or {}, is_continued=commit_id == last_commit_id))
                 last_commit_id = commit_id
             start, cursor, page_token = None, None, page.next_page_token
             if is_one_page or page_token is None:
@@ -428,14 +402,8 @@ def keep_cursor(file: Path | None, cursor: str | None) -> None:
 
 
 def baseline(
-    target: ReadsUri,
-    out: Out,
-    branch: ReadBranch = None,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
-    as_json: Json = False,
-) -> int:
+    target: Reads, out: Out, branch: ReadBranch = None, kinds: Kinds = None, types: Types = None, ops: Ops = None
+) -> Output:
     handshake = b""
 
     def records(stream: Iterator[bytes]) -> Iterator[bytes]:
@@ -449,9 +417,5 @@ def baseline(
     with target.open_to_read() as graph:
         write_atomically(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
     position = json.loads(handshake)["baseline"]
-    if as_json:
-        print_json({"path": str(out), **position})
-    else:
-        echo(f"{branch or 'main'} at commit {position['snapshot_commit_id']} is in {out}")
-        echo(f"cursor {position['resume_cursor']}")
-    return 0
+    written = f"{branch or 'main'} at commit {position['snapshot_commit_id']} is in {out}"
+    return Output({"path": str(out), **position}, [written, f"cursor {position['resume_cursor']}"])

@@ -5,7 +5,7 @@ Images have the format of an export, in which a Date is days and a DateTime is m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from omnigraph.cli.output import short_json
@@ -105,15 +105,13 @@ def date_properties(graph: Graph | ServedGraph) -> DateProperties:
     except OmniGraphError:
         # Only the look of values depends on it.
         return {}
-    by_kind: Iterable[tuple[str, Iterable[Any]]] = (("node", catalog.nodes.values()), ("edge", catalog.edges.values()))
     return {
-        (kind, type_.name): {
+        (type_.kind, type_.name): {
             name: item.type.scalar.value
             for name, item in type_.properties.items()
             if item.type.scalar.value in DATE_TYPES
         }
-        for kind, types in by_kind
-        for type_ in types
+        for type_ in catalog.types
     }
 
 
@@ -125,19 +123,21 @@ def readable_change(change: Mapping[str, Any], dates: DateProperties) -> dict[st
     >>> readable_change(change, {("node", "Person"): {"born": "Date"}})["after"]
     {'properties': {'born': '1970-01-01', 'name': 'Ada'}}
     """
-    names = dates.get((change["kind"], change["type"]["name"]), {})
-    images = {side: change[side] for side in ("before", "after") if change.get(side) is not None}
-    return {**change, **{side: readable_image(image, names) for side, image in images.items()}}
+    return _with_readable_images(change, ("before", "after"), dates.get((change["kind"], change["type"]["name"]), {}))
 
 
 def readable_conflict(conflict: Mapping[str, Any], dates: DateProperties) -> dict[str, Any]:
     """Return a conflict whose three images have dates as text."""
-    from omnigraph.lang.catalog import TypeKey
-
     type_key = conflict.get("type_key")
     names = {} if type_key is None else dates.get((TypeKey(type_key).kind, TypeKey(type_key).name), {})
-    images = {side: conflict[side] for side in ("base", "ours", "theirs") if conflict.get(side) is not None}
-    return {**conflict, **{side: readable_image(image, names) for side, image in images.items()}}
+    return _with_readable_images(conflict, ("base", "ours", "theirs"), names)
+
+
+def _with_readable_images(
+    document: Mapping[str, Any], sides: Sequence[str], names: Mapping[str, str]
+) -> dict[str, Any]:
+    images = {side: document[side] for side in sides if document.get(side) is not None}
+    return {**document, **{side: readable_image(image, names) for side, image in images.items()}}
 
 
 def readable_image(image: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

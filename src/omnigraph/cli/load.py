@@ -7,40 +7,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from inspect import Signature
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, WritesUri
-from omnigraph.cli.options import Branch, From, Json, Merging, Message, Mode, Types
-from omnigraph.cli.output import echo, plural, print_json, print_table, progress_bar
+from omnigraph.cli.app import Destroys, Writes
+from omnigraph.cli.options import Branch, From, Json, Master, Merging, Message, Mode, Types, Where
+from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
-
-
-_EMPTY: Final = "the input has no entities to write, no commit"
-
-
-class Engine(StrEnum):
-    """Where a load runs."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
-
-
-class OnError(StrEnum):
-    """How invalid entities are handled."""
-
-    FAIL = "fail"
-    QUARANTINE = "quarantine"
+    from omnigraph.pipeline import LoadReport
+    from omnigraph.public_values import IngestReceipt
 
 
 Data = Annotated[
@@ -62,7 +45,8 @@ Edges = Annotated[
 ]
 Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
 Errors = Annotated[
-    OnError, typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`.")
+    Literal["fail", "quarantine"],
+    typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`."),
 ]
 MaxErrors = Annotated[
     int, typer.Option("--max-errors", metavar="N", help="Fail if more entities than this are quarantined.")
@@ -71,35 +55,33 @@ Report = Annotated[
     Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
 ]
 Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors that the input lacks.")]
-Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark.")]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
 
 
 def load(
-    target: DestroysUri,
+    target: Destroys,
     files: Files = None,
     data: Data = None,
-    mode: Merging = Mode.MERGE,
+    mode: Merging = "merge",
     node: Nodes = None,
     edge: Edges = None,
     branch: Branch = "main",
     from_branch: From = None,
     job_id: Job = None,
-    on_error: Errors = OnError.FAIL,
+    on_error: Errors = "fail",
     max_errors: MaxErrors = LOAD_ERRORS_MAX,
     report: Report = None,
     embed: Embed = False,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
     target.announce()
-    if mode is Mode.OVERWRITE:
+    if mode == "overwrite":
         target.confirm("overwriting types", as_json=as_json)
     data = [*(files or ()), *(data or ())]
     if target.is_served:
-        is_engine_set, is_quarantining = engine is not Engine.AUTO, on_error is not OnError.FAIL
+        is_engine_set, is_quarantining = engine != "auto", on_error != "fail"
         if any(
             (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
         ):
@@ -114,23 +96,19 @@ def load(
             inputs,
             nodes=nodes,
             edges=edges,
-            mode=mode.value,
+            mode=mode,
             branch=branch,
             from_branch=from_branch,
             job_id=job_id,
-            on_error=on_error.value,
+            on_error=on_error,
             max_errors=max_errors,
             report=report,
             embed=embed,
             message=message,
-            engine=engine.value,
+            engine=engine,
             master=master,
         )
-    if as_json:
-        print_json({"uri": graph.uri, **result.to_json()})
-    else:
-        _print_report(result, report)
-    return 0
+    return Output({"uri": graph.uri, **result.to_json()}, _report_lines(result, report)).print(as_json=as_json)
 
 
 def _ingest_file(
@@ -150,18 +128,23 @@ def _ingest_file(
         )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch, message=message)
-    if as_json:
-        print_json({"uri": graph.uri, **receipt.to_json()})
-        return 0
-    created = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
-    for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
-        for type_name, count in sorted(counts.items()):
-            echo(f"{label} {type_name}: {count}")
-    total = plural(receipt.total_entities, "entity")
-    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else _EMPTY
-    echo(f"{total} on {receipt.branch}{created}, {commit}")
-    return 0
+        receipt = graph.ingest(records, mode=mode, branch=branch, from_branch=from_branch, message=message)
+    written = f"{_target_branch(receipt)}, {_commit_of(receipt)}"
+    return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written)).print(as_json=as_json)
+
+
+def _count_lines(loaded: IngestReceipt | LoadReport) -> Iterator[str]:
+    for label, counts in (("node", loaded.nodes), ("edge", loaded.edges)):
+        yield from (f"{label} {type_name}: {count}" for type_name, count in sorted(counts.items()))
+
+
+def _target_branch(loaded: IngestReceipt | LoadReport) -> str:
+    new_branch = f" (new, from {loaded.base_branch})" if loaded.branch_created else ""
+    return f"{plural(loaded.total_entities, 'entity')} on {loaded.branch}{new_branch}"
+
+
+def _commit_of(loaded: IngestReceipt | LoadReport) -> str:
+    return f"commit {loaded.commit.commit_id}" if loaded.commit else "the input has no entities to write, no commit"
 
 
 def ingest(target: Target, **options: Any) -> int:
@@ -173,7 +156,7 @@ def ingest(target: Target, **options: Any) -> int:
     if target.is_served or not is_plain or len(files) > 1:
         return load(target, **options)
     target.announce()
-    if mode is Mode.OVERWRITE:
+    if mode == "overwrite":
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
@@ -220,27 +203,18 @@ def files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
     return files
 
 
-def _print_report(result: object, report: Path | None) -> None:
-    from omnigraph.pipeline import LoadReport
-
-    assert isinstance(result, LoadReport)
+def _report_lines(result: LoadReport, report: Path | None) -> Iterator[str]:
     if result.already_applied:
         assert result.commit is not None, "an applied load has a commit"
-        echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
+        yield f"already applied as commit {result.commit.commit_id}; nothing was done"
         return
-    for label, counts in (("node", result.nodes), ("edge", result.edges)):
-        for type_name, count in sorted(counts.items()):
-            echo(f"{label} {type_name}: {count}")
+    yield from _count_lines(result)
     for name, tally in sorted(result.embedded.items()):
-        echo(f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known")
-    for code, count in result.rejected_by_code.items():
-        echo(f"rejected {code}: {count}, see {report}")
-    new_branch = f" (new, from {result.base_branch})" if result.branch_created else ""
+        yield f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known"
+    yield from (f"rejected {code}: {count}, see {report}" for code, count in result.rejected_by_code.items())
     rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} per second"
-    total = plural(result.total_entities, "entity")
-    commit = f"commit {result.commit.commit_id}" if result.commit else _EMPTY
     plane = "on Spark" if result.engine == "spark" else "in process"
-    echo(f"{total} on {result.branch}{new_branch} {plane} in {rate}, {commit}")
+    yield f"{_target_branch(result)} {plane} in {rate}, {_commit_of(result)}"
 
 
 All = Annotated[
@@ -254,17 +228,16 @@ Select = Annotated[
 
 
 def embed(
-    target: WritesUri,
+    target: Writes,
     branch: Branch = "main",
     types: Types = None,
     reembed_all: All = False,
     clean: Clean = False,
     select: Select = None,
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
     from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
 
@@ -274,29 +247,10 @@ def embed(
     target.announce()
     with target.store_to_write() as graph, progress_bar():
         receipt = pipeline.embed(
-            graph,
-            branch,
-            types=types,
-            mode=mode,
-            select=select or (),
-            message=message,
-            engine=engine.value,
-            master=master,
+            graph, branch, types=types, mode=mode, select=select or (), message=message, engine=engine, master=master
         )
-    if as_json:
-        print_json({"uri": graph.uri, **receipt.to_json()})
-        return 0
     columns = ["property", "filled", "cleared", "texts asked", "texts cached"]
-    rows = (
-        [
-            f"{embedded.type_name}.{embedded.property_name}",
-            embedded.tally.filled,
-            embedded.tally.cleared,
-            embedded.tally.asked,
-            embedded.tally.cached,
-        ]
-        for embedded in receipt.properties
-    )
-    print_table(columns, rows)
-    echo(f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing to do")
-    return 0
+    tallies = ((f"{item.type_name}.{item.property_name}", item.tally) for item in receipt.properties)
+    rows = ([name, tally.filled, tally.cleared, tally.asked, tally.cached] for name, tally in tallies)
+    lines = (*table(columns, rows), commit_line(receipt.commit))
+    return Output({"uri": graph.uri, **receipt.to_json()}, lines)

@@ -4,79 +4,66 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
-from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Branch, Json, Message, ReadBranch
-from omnigraph.cli.output import echo, format_time, plural, print_json, print_table, progress_bar
+from omnigraph.cli.app import Destroys, Reads, Writes
+from omnigraph.cli.options import Branch, Json, Master, Message, ReadBranch, Where
+from omnigraph.cli.output import Output, commit_line, echo, format_time, plural, progress_bar, table
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.maintain.cleanup import Purged
+    from omnigraph.engine.maintain.cleanup import CleanupReport, Purged
     from omnigraph.engine.maintain.maintenance import ReconcileReport
+    from omnigraph.engine.maintain.verify import VerifyReport
+    from omnigraph.store.index.index_build import PendingIndex
 
 
 def optimize(
-    target: WritesUri,
-    branch: Branch = "main",
-    message: Message = None,
-    engine: Where = Engine.AUTO,
-    master: Master = None,
-    as_json: Json = False,
-) -> int:
+    target: Writes, branch: Branch = "main", message: Message = None, engine: Where = "auto", master: Master = None
+) -> Output:
     from omnigraph import pipeline
 
     target.announce()
     with target.store_to_write() as graph, progress_bar():
-        report = pipeline.optimize(graph, branch, message=message, engine=engine.value, master=master)
-    if as_json:
-        print_json({"uri": graph.uri, **report.to_json()})
-        return 0
+        report = pipeline.optimize(graph, branch, message=message, engine=engine, master=master)
     columns = ["type", "fragments removed", "added", "indexes built", "skipped"]
     rows = (
         [item.type_key, item.fragments_removed, item.fragments_added, item.indexes_built, item.skipped or ""]
         for item in report.types
     )
-    print_table(columns, rows)
-    for item in report.types:
-        for pending in item.pending:
-            echo(f"pending: the index of {item.type_key}.{pending.spec.column}: {pending.reason}")
-    echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
-    return 0
+    pending = ((item.type_key, index) for item in report.types for index in item.pending)
+    lines = (*table(columns, rows), *_pending_lines(pending), commit_line(report.commit))
+    return Output({"uri": graph.uri, **report.to_json()}, lines)
 
 
-def list_indexes(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+def list_indexes(target: Reads, branch: ReadBranch = None) -> Output:
     with target.store_to_read() as graph:
         indexes = graph.maintenance.list_indices(branch or "main")
-    if as_json:
-        print_json({"indexes": [index.to_json() for index in indexes]})
-        return 0
     rows = (
         [index.type_key.kind, index.type_key.name, index.property, index.kind, index.state, index.reason or ""]
         for index in indexes
     )
-    print_table(["of", "type", "property", "kind", "state", "reason"], rows)
-    return 0
+    lines = table(["of", "type", "property", "kind", "state", "reason"], rows)
+    return Output({"indexes": [index.to_json() for index in indexes]}, lines)
 
 
-def build_indexes(target: WritesUri, branch: Branch = "main", message: Message = None, as_json: Json = False) -> int:
+def build_indexes(target: Writes, branch: Branch = "main", message: Message = None) -> Output:
     target.announce()
     with target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.ensure_indices(branch, message=message)
-    if as_json:
-        print_json({"uri": graph.uri, **report.to_json()})
-        return 0
-    for type_key, spec in report.built:
-        echo(f"built the {spec.kind.name.lower()} index of {type_key}.{spec.column}")
-    for type_key, pending in report.pending:
-        echo(f"pending: the index of {type_key}.{pending.spec.column}: {pending.reason}")
-    echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
-    return 0
+    built = (f"built the {spec.kind.name.lower()} index of {type_key}.{spec.column}" for type_key, spec in report.built)
+    lines = (*built, *_pending_lines(report.pending), commit_line(report.commit))
+    return Output({"uri": graph.uri, **report.to_json()}, lines)
+
+
+def _pending_lines(indexes: Iterable[tuple[str, PendingIndex]]) -> Iterator[str]:
+    for type_key, pending in indexes:
+        yield f"pending: the index of {type_key}.{pending.spec.column}: {pending.reason}"
 
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest N commits of each branch.")]
@@ -89,7 +76,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def cleanup(
-    target: DestroysUri,
+    target: Destroys,
     keep: Keep = None,
     older_than: OlderThan = None,
     dry_run: Preview = False,
@@ -118,23 +105,23 @@ def cleanup(
         target.confirm("cleanup", as_json=as_json)
     with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.cleanup(keep, age, dry_run=dry_run, confirm=not dry_run)
-    if as_json:
-        print_json({"uri": graph.uri, **report.to_json()})
-    else:
-        rows = (
-            [item.type_key, item.versions_removed, item.files_removed, item.bytes_removed, item.error or ""]
-            for item in report.datasets
-        )
-        print_table(["dataset", "versions", "files", "bytes", "error"], rows)
-        verb = "would be removed" if dry_run else "removed"
-        for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
-            if count:
-                echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
-        for purged in report.purged:
-            echo(_purged_line(purged, dry_run=dry_run))
-        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them in orphan files")
     errors = [*(item.error for item in report.datasets), *(item.error for item in report.purged)]
-    return 1 if any(errors) else 0
+    lines = _cleanup_lines(report, dry_run=dry_run)
+    return Output({"uri": graph.uri, **report.to_json()}, lines, 1 if any(errors) else 0).print(as_json=as_json)
+
+
+def _cleanup_lines(report: CleanupReport, *, dry_run: bool) -> Iterator[str]:
+    rows = (
+        [item.type_key, item.versions_removed, item.files_removed, item.bytes_removed, item.error or ""]
+        for item in report.datasets
+    )
+    yield from table(["dataset", "versions", "files", "bytes", "error"], rows)
+    would_be = "would be " if dry_run else ""
+    for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
+        if count:
+            yield f"{plural(count, 'dead operation')} {would_be}rolled {outcome}"
+    yield from (_purged_line(purged, dry_run=dry_run) for purged in report.purged)
+    yield f"{report.bytes_removed} bytes {would_be}removed, {report.swept.bytes_removed} of them in orphan files"
 
 
 def _purged_line(purged: Purged, *, dry_run: bool) -> str:
@@ -164,74 +151,57 @@ Discard = Annotated[bool, typer.Option("--discard", help="With `--confirm`: disc
 
 
 def repair(
-    target: WritesUri,
+    target: Writes,
     branch: Branch = "main",
     confirm: RepairConfirm = False,
     force: Force = False,
     discard: Discard = False,
     message: Message = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     if confirm:
         target.announce()
     with target.store_to_write() if confirm else target.store_to_read() as graph:
         report = graph.maintenance.repair(branch, confirm=confirm, force=force, discard=discard, message=message)
-    if as_json:
-        options = {"confirm": confirm, "force": force, "discard": discard}
-        print_json({"uri": graph.uri, **options, **report.to_json()})
-    else:
-        columns = ["type", "published", "by path", "classification", "action", "operations"]
-        rows = (
-            [
-                item.type_key,
-                item.published_version,
-                item.head_version,
-                item.classification,
-                item.action,
-                *_format_operations(item),
-            ]
-            for item in report.types
-        )
-        print_table(columns, rows)
-    return 1 if report.is_refused else 0
-
-
-def _format_operations(item: object) -> list[str]:
-    operations = ", ".join(getattr(item, "operations", ()))
-    error = getattr(item, "error", None)
-    return [f"{operations} ({error})" if error else operations]
+    options = {"confirm": confirm, "force": force, "discard": discard}
+    columns = ["type", "published", "by path", "classification", "action", "operations"]
+    rows = (
+        [
+            item.type_key,
+            item.published_version,
+            item.head_version,
+            item.classification,
+            item.action,
+            f"{', '.join(item.operations)}{f' ({item.error})' if item.error else ''}",
+        ]
+        for item in report.types
+    )
+    status = 1 if report.is_refused else 0
+    return Output({"uri": graph.uri, **options, **report.to_json()}, table(columns, rows), status)
 
 
 Data = Annotated[bool, typer.Option("--data", help="Also compare all files with their checksums.")]
 
 
-def verify(
-    target: ReadsUri,
-    engine: Where = Engine.AUTO,
-    master: Master = None,
-    data: Data = False,
-    as_json: Json = False,
-) -> int:
+def verify(target: Reads, engine: Where = "auto", master: Master = None, data: Data = False) -> Output:
     from omnigraph import pipeline
 
     with target.store_to_read() as graph, progress_bar():
-        report = pipeline.verify(graph, engine=engine.value, master=master, data=data)
-    if as_json:
-        print_json({"uri": graph.uri, **report.to_json()})
-    else:
-        columns = ["severity", "branch", "type", "finding"]
-        rows = [[finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings]
-        if rows:
-            print_table(columns, rows)
-        unreferenced = "no unreferenced files"
-        if report.unreferenced_files:
-            count = plural(report.unreferenced_files, "unreferenced file")
-            unreferenced = f"{count} of {report.unreferenced_bytes:,} bytes, to be removed by cleanup"
-        if report.checked_files is not None:
-            compared = plural(report.checked_files, "file")
-            echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
-        echo(f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}")
-    return 0 if report.is_sound else 1
+        report = pipeline.verify(graph, engine=engine, master=master, data=data)
+    return Output({"uri": graph.uri, **report.to_json()}, _verify_lines(report), 0 if report.is_sound else 1)
+
+
+def _verify_lines(report: VerifyReport) -> Iterator[str]:
+    rows = [[finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings]
+    if rows:
+        yield from table(["severity", "branch", "type", "finding"], rows)
+    if report.checked_files is not None:
+        compared = plural(report.checked_files, "file")
+        yield f"{compared} compared with their checksums, {report.unchecked_files} without one"
+    unreferenced = "no unreferenced files"
+    if report.unreferenced_files:
+        count = plural(report.unreferenced_files, "unreferenced file")
+        unreferenced = f"{count} of {report.unreferenced_bytes:,} bytes, to be removed by cleanup"
+    yield f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}"
 
 
 Every = Annotated[
@@ -239,7 +209,7 @@ Every = Annotated[
 ]
 
 
-def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> int:
+def reconcile(target: Writes, every: Every = None, as_json: Json = False) -> int:
     pause = None if every is None else parse_duration(every)
     target.announce()
     with target.store_to_write() as graph:
@@ -278,54 +248,46 @@ def _print_report(uri: str, report: ReconcileReport, as_json: bool) -> None:
         echo(f"{plural(report.deferred, 'type')} left for the next round")
 
 
-def upgrade(target: WritesUri, as_json: Json = False) -> int:
+def upgrade(target: Writes) -> Output:
     from omnigraph.graph import upgrade as upgrade_graph
 
     target.announce()
     report = upgrade_graph(target.address, actor=target.actor)
-    if as_json:
-        print_json({"uri": target.address, **report.to_json()})
-    elif report.branches:
-        echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
+    if report.branches:
+        line = f"format {report.before} → {report.after}: {', '.join(report.branches)}"
     elif report.named:
-        echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
+        line = f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}"
     else:
-        echo(f"format {report.after} already; nothing to do")
-    return 0
+        line = f"format {report.after} already; nothing to do"
+    return Output({"uri": target.address, **report.to_json()}, [line])
 
 
 KindName = Annotated[
     str | None,
     typer.Option(
-        "--kind",
-        metavar="NAME",
-        help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded.",
+        "--kind", metavar="NAME", help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."
     ),
 ]
 By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only operations of this actor.")]
 Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d."),
+    str | None, typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this timestamp or age.")]
 EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of entries.")]
 
 
 def list_entries(
-    target: ReadsUri,
+    target: Reads,
     kind: KindName = None,
     by: By = None,
     since: Since = None,
     until: Until = None,
     limit: EntriesMax = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     begins, ends = parse_time(since), parse_time(until)
     with target.store_to_read() as graph:
         entries = graph.maintenance.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
-    if as_json:
-        print_json({"uri": graph.uri, "entries": [entry.to_json() for entry in entries]})
-        return 0
+    columns = ["when", "kind", "operation", "actor", "commit", "operation id"]
     rows = (
         [
             format_time(entry.created_at_us),
@@ -337,8 +299,7 @@ def list_entries(
         ]
         for entry in entries
     )
-    print_table(["when", "kind", "operation", "actor", "commit", "operation id"], rows)
-    return 0
+    return Output({"uri": graph.uri, "entries": [entry.to_json() for entry in entries]}, table(columns, rows))
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,19 +22,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-class Naming(StrEnum):
-    """Which type and property names a past state is read with."""
-
-    NOW = "now"
-    THEN = "then"
-
-
-class Mode(StrEnum):
-    """How an ingest treats existing entities."""
-
-    APPEND = "append"
-    MERGE = "merge"
-    OVERWRITE = "overwrite"
+Mode = Literal["append", "merge", "overwrite"]
 
 
 def is_query_text(text: str) -> bool:
@@ -64,7 +52,7 @@ Snapshot = Annotated[
     typer.Option("--at", "--snapshot", metavar="ID", help="Read the state at this commit, tag, `HEAD~1` or time."),
 ]
 Names = Annotated[
-    Naming,
+    Literal["now", "then"],
     typer.Option("--names", metavar="WHEN", help="With `--at`: type and property names of `now` or `then`."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
@@ -86,15 +74,19 @@ ParamsFile = Annotated[
 SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The new schema.")]
 Against = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="Schema to check the queries against.")]
 DataLoss = Annotated[
-    bool,
-    typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too."),
+    bool, typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too.")
 ]
+
+Where = Annotated[
+    Literal["auto", "local", "spark"],
+    typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark."),
+]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
 
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
 Types = Annotated[list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; repeatable.")]
 Ops = Annotated[
-    list[str] | None,
-    typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable."),
+    list[str] | None, typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Show at most N changes.")]
 PageToken = Annotated[

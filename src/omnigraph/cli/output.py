@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
+    from omnigraph.public_values import Commit
 
 
 # C0 except tab and line feed, DEL, C1, bidirectional controls, and Unicode line separators.
@@ -64,6 +66,12 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     _print(text, err=err, nl=nl)
 
 
+def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines one by one, as `echo` does."""
+    for line in lines:
+        echo(line, err=err)
+
+
 def _print(text: str, *, err: bool = False, nl: bool = True) -> None:
     if err:
         # A message that cannot be printed must not change the exit status.
@@ -92,11 +100,15 @@ def report_output_errors() -> Iterator[None]:
 
 def output_error(error: OSError) -> OutputError:
     """Return the error of a command whose output cannot be written."""
-    reason = (error.strerror or str(error)).lower()
     return OutputError(
-        f"cannot write to standard output: {reason}; the output is incomplete. Free some space, or redirect the output"
-        " elsewhere"
+        f"cannot write to standard output: {reason_of(error)}; the output is incomplete. Free some space, or redirect"
+        " the output elsewhere"
     )
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file could not be read or written, without its path."""
+    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def discard_output() -> None:
@@ -152,6 +164,28 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 def print_json(value: object) -> None:
     """Print one JSON document."""
     _print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command prints: a document with `--json`, otherwise lines of text; and its exit status."""
+
+    document: object
+    lines: Iterable[str]
+    status: int = 0
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it, and return the exit status."""
+        if as_json:
+            print_json(self.document)
+        else:
+            echo_lines(self.lines)
+        return self.status
+
+
+def commit_line(commit: Commit | None) -> str:
+    """Return the last line of a report on a write that may find nothing to do."""
+    return "nothing to do" if commit is None else f"commit {commit.commit_id}"
 
 
 def print_error(error: OmniGraphError, *, as_json: bool) -> int:
@@ -241,8 +275,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table."""
-    for line in table(columns, rows):
-        echo(line)
+    echo_lines(table(columns, rows))
 
 
 def short_json(value: object) -> str:
@@ -356,8 +389,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
         disk.sync([str(part)], [])
         os.replace(part, path)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
+        raise UsageError(f"cannot write `{path}`: {reason_of(error)}; check the path", path=str(path)) from None
     finally:
         # A failure to remove the temporary file must not mask the first error.
         with suppress(OSError):

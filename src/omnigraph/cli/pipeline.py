@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from omnigraph.cli.app import Reads, Writes, WritesUri
+from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import DryRun, Json
-from omnigraph.cli.output import echo, echo_bytes, plural, print_json, print_table, progress_bar, write_atomically
+from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import UsageError
 from omnigraph.limits import SCHEDULE_RUNS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from omnigraph.cli.target import Target
     from omnigraph.graph import Graph
     from omnigraph.lang.diagnostic import Source
@@ -80,57 +78,34 @@ def validate(
     file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     queries: Queries = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
 
     reports = []
     for item in _select(file, cluster, pipeline_name):
         with item.open(target) as graph:
             reports.append(pipeline.check(graph, item.declaration, queries=queries or item.queries))
-    if as_json:
-        print_json({"ok": True, "pipelines": [report.to_json() for report in reports]})
-        return 0
+    lines: list[str] = []
     for report in reports:
-        rows = [[type_name, ", ".join(columns)] for type_name, columns in {**report.nodes, **report.edges}.items()]
-        print_table(["type", "columns"], rows)
-        echo(f"{report.pipeline}: ok")
-    return 0
+        rows = ([type_name, ", ".join(columns)] for type_name, columns in {**report.nodes, **report.edges}.items())
+        lines += [*table(["type", "columns"], rows), f"{report.pipeline}: ok"]
+    return Output({"ok": True, "pipelines": [report.to_json() for report in reports]}, lines)
 
 
-def plan(
-    target: Reads,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
-    as_json: Json = False,
-) -> int:
+def plan(target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None) -> Output:
     plans = _plan(target, _select(file, cluster, pipeline_name))
-    if as_json:
-        print_json({"pipelines": [item.to_json() for item in plans]})
-        return 0
-    for item in plans:
-        _show_plan(item)
-    return 0
+    lines = (line for item in plans for line in _plan_lines(item))
+    return Output({"pipelines": [item.to_json() for item in plans]}, lines)
 
 
-def status(
-    target: Reads,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
-    as_json: Json = False,
-) -> int:
+def status(target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None) -> Output:
     selected = _select(file, cluster, pipeline_name)
     plans = _plan(target, selected)
     entries = [_read_book(target, item, cluster) for item in selected]
-    if as_json:
-        shown = [
-            {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
-            for item, entry in zip(plans, entries, strict=True)
-        ]
-        print_json({"pipelines": shown})
-        return 0
+    shown = [
+        {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
+        for item, entry in zip(plans, entries, strict=True)
+    ]
     rows = (
         [
             item.pipeline,
@@ -142,8 +117,8 @@ def status(
         ]
         for item, entry in zip(plans, entries, strict=True)
     )
-    print_table(["pipeline", "status", "last run", "commit", "schedule", "next run"], rows)
-    return 0
+    columns = ["pipeline", "status", "last run", "commit", "schedule", "next run"]
+    return Output({"pipelines": shown}, table(columns, rows))
 
 
 def _status(plan: RunPlan, entry: BookEntry | None) -> str:
@@ -178,13 +153,12 @@ def run(
     metrics_file: MetricsFile = None,
     report: ReportDir = None,
     queries: Queries = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
 
     due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = _select_one(file, cluster, pipeline_name)
-    item.announce(target)
+    target.announce(item.graph_uri)
     with _writing_metrics(metrics_file, item.declaration.name) as reports:
         with item.open(target, writes=True) as graph, progress_bar():
             result = pipeline.run(
@@ -198,7 +172,7 @@ def run(
                 queries=queries or item.queries,
             )
         reports.append(result)
-    return _show_run(result, as_json=as_json)
+    return _run_output(result)
 
 
 def backfill(
@@ -212,14 +186,13 @@ def backfill(
     dry_run: DryRun = False,
     report: ReportDir = None,
     queries: Queries = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
 
     if after is None and up_to is None:
         raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
     item = _select_one(file, cluster, pipeline_name)
-    item.announce(target)
+    target.announce(item.graph_uri)
     with item.open(target, writes=True) as graph, progress_bar():
         result = pipeline.run(
             graph,
@@ -230,31 +203,24 @@ def backfill(
             report=report,
             queries=queries or item.queries,
         )
-    return _show_run(result, as_json=as_json)
+    return _run_output(result)
 
 
 def history(
-    target: Reads,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
-    limit: Limit = 20,
-    as_json: Json = False,
-) -> int:
+    target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None, limit: Limit = 20
+) -> Output:
     from omnigraph import pipeline
 
     item = _select_one(file, cluster, pipeline_name)
     with item.open(target) as graph:
         runs = pipeline.list_runs(graph, item.declaration, limit)
-    if as_json:
-        print_json({"runs": [item.to_json() for item in runs]})
-        return 0
+    columns = ["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"]
     rows = (
         [
             _time(item),
             f"{item.seconds:.1f}",
             _counts({**item.nodes, **item.edges}),
-            _counts(dict(item.deleted)),
+            _counts(item.deleted),
             str(item.quarantined + item.rejected),
             f"{sum(stage['bytes'] for stage in item.stages.values()):,.0f}",
             _values(item.watermarks) or f"backfill {item.backfill}",
@@ -262,9 +228,8 @@ def history(
         ]
         for item in runs
     )
-    print_table(["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"], rows)
-    echo(plural(len(runs), "run"))
-    return 0
+    lines = (*table(columns, rows), plural(len(runs), "run"))
+    return Output({"runs": [item.to_json() for item in runs]}, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,13 +247,6 @@ class Selected:
         from omnigraph.graph import open as open_graph
 
         return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
-
-    def announce(self, target: Target) -> None:
-        """Print the graph that is written to."""
-        if self.graph_uri is None:
-            target.announce()
-        elif not target.quiet:
-            echo(f"{target.command} → {self.graph_uri}", err=True)
 
 
 def _select(file: Path, cluster: str | None, name: str | None) -> list[Selected]:
@@ -345,33 +303,32 @@ def _writing_metrics(file: Path | None, name: str) -> Iterator[list[RunReport]]:
             write_atomically(file, [metrics.render().encode()])
 
 
-def _show_plan(plan: RunPlan) -> None:
-    echo(f"{plan.pipeline}: {_STEPS[plan.next_step]}")
+def _plan_lines(plan: RunPlan) -> Iterator[str]:
+    yield f"{plan.pipeline}: {_STEPS[plan.next_step]}"
     if plan.watermarks:
-        echo(f"  watermarks: {_values(plan.watermarks)}")
+        yield f"  watermarks: {_values(plan.watermarks)}"
     publication = f", then merge it into `{plan.merge_into}`" if plan.merge_into else ""
-    echo(f"  load to `{plan.branch}`{publication}")
+    yield f"  load to `{plan.branch}`{publication}"
     if plan.is_changed:
-        echo("  the declaration has changed since the last run; `run --full-refresh` applies it to rows loaded before")
+        yield "  the declaration has changed since the last run; `run --full-refresh` applies it to rows loaded before"
 
 
-def _show_run(report: RunReport, *, as_json: bool) -> int:
-    if as_json:
-        print_json(report.to_json())
-        return 1 if report.status == "stopped" else 0
-    rows = (
-        [item.expectation, "holds" if item.passed else f"fails: {item.outcome}", item.message]
-        for item in report.expectations
-    )
+def _run_output(report: RunReport) -> Output:
+    return Output(report.to_json(), _run_lines(report), 1 if report.status == "stopped" else 0)
+
+
+def _run_lines(report: RunReport) -> Iterator[str]:
     if report.expectations:
-        print_table(["expectation", "result", "rows"], rows)
-    loaded = _counts({**report.nodes, **report.edges})
-    echo(f"{report.status}: {report.message}")
+        rows = (
+            [item.expectation, "holds" if item.passed else f"fails: {item.outcome}", item.message]
+            for item in report.expectations
+        )
+        yield from table(["expectation", "result", "rows"], rows)
+    yield f"{report.status}: {report.message}"
     if any(report.deleted.values()):
-        echo(f"deleted {_counts(dict(report.deleted))}")
-    if loaded:
-        echo(f"{loaded}{f', commit {report.commit_id}' if report.commit_id else ''}")
-    return 1 if report.status == "stopped" else 0
+        yield f"deleted {_counts(report.deleted)}"
+    if loaded := _counts({**report.nodes, **report.edges}):
+        yield f"{loaded}{f', commit {report.commit_id}' if report.commit_id else ''}"
 
 
 def _parse_time(text: str) -> datetime:
@@ -384,12 +341,11 @@ def _parse_time(text: str) -> datetime:
     return moment
 
 
-def _counts(counts: dict[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def _values(values: object) -> str:
-    assert isinstance(values, dict)
+def _values(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
@@ -410,7 +366,7 @@ _RUNS_SHOWN = 3
 
 
 def schedule(
-    target: WritesUri,
+    target: Writes,
     file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
     once: Once = False,
@@ -426,7 +382,7 @@ def schedule(
 
     book, read = _locate(target, file, cluster)
     if dry_run:
-        return _show_upcoming(book, read, as_json=as_json)
+        return _upcoming_output(book, read).print(as_json=as_json)
     metrics = PipelineMetrics()
     with ExitStack() as stack:
         if metrics_port is not None:
@@ -461,18 +417,15 @@ def _locate(target: Target, file: Path, cluster: str | None) -> tuple[ScheduleBo
         return ScheduleBook(graph.uri), follow_file(file, graph.uri, actor)
 
 
-def _show_upcoming(book: ScheduleBook, read: ReadPipelines, *, as_json: bool) -> int:
+def _upcoming_output(book: ScheduleBook, read: ReadPipelines) -> Output:
     from omnigraph.pipeline.scheduler.runner import list_upcoming
 
     upcoming = list_upcoming(book, (read() or {}).values(), _RUNS_SHOWN)
-    if as_json:
-        print_json({"pipelines": [item.to_json() for item in upcoming]})
-        return 0
     rows = (
         [item.pipeline, item.schedule, _times(item.due_now) or "nothing", _times(item.next_runs)] for item in upcoming
     )
-    print_table(["pipeline", "schedule", "due now", "next runs"], rows)
-    return 0
+    lines = table(["pipeline", "schedule", "due now", "next runs"], rows)
+    return Output({"pipelines": [item.to_json() for item in upcoming]}, lines)
 
 
 def _printer(as_json: bool) -> Callable[[ScheduleEvent], None]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from omnigraph.cli.options import Json, OfCluster
-from omnigraph.cli.output import echo, plural, print_json, print_table
+from omnigraph.cli.options import OfCluster
+from omnigraph.cli.output import Output, plural, table
 from omnigraph.cli.target import open_ledger
 from omnigraph.errors import UsageError
 
@@ -17,13 +16,7 @@ if TYPE_CHECKING:
     from omnigraph.policy import Policy
 
 
-class Scope(StrEnum):
-    """What a bundle applies to."""
-
-    GRAPH = "graph"
-    SERVER = "server"
-
-
+Scope = Literal["graph", "server"]
 Bundle = Annotated[
     Path | None, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file; a cluster has its own.")
 ]
@@ -34,49 +27,31 @@ Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Actor to de
 Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="Action to decide on.")]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch that is read or written.")]
 Target = Annotated[
-    str | None,
-    typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into."),
+    str | None, typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into.")
 ]
 
 
-def validate(
-    bundle: Bundle = None,
-    scope: For = Scope.GRAPH,
-    cluster: OfCluster = None,
-    graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+def validate(bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None) -> Output:
     policy = _load(bundle, scope, cluster, graph)
-    actors, rules = len(policy.bundle.actors), len(policy.bundle.rules)
-    if as_json:
-        print_json({"bundle": str(bundle or cluster), "ok": True, "actors": actors, "rules": rules})
-    else:
-        echo(f"{bundle or cluster}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
-    return 0
+    name, actors, rules = str(bundle or cluster), len(policy.bundle.actors), len(policy.bundle.rules)
+    line = f"{name}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok"
+    return Output({"bundle": name, "ok": True, "actors": actors, "rules": rules}, [line])
 
 
 def run_tests(
-    tests: Tests,
-    bundle: Bundle = None,
-    scope: For = Scope.GRAPH,
-    cluster: OfCluster = None,
-    graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+    tests: Tests, bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None
+) -> Output:
     from omnigraph.policy import load_cases, run_cases
 
     outcomes = run_cases(_load(bundle, scope, cluster, graph), load_cases(tests))
     failed = [outcome for outcome in outcomes if not outcome.passed]
-    if as_json:
-        print_json({"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]})
-    else:
-        rows = (
-            [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
-            for outcome in (failed or outcomes)
-        )
-        print_table(["case", "result", "decision"], rows)
-        echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
-    return 1 if failed else 0
+    rows = (
+        [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
+        for outcome in (failed or outcomes)
+    )
+    lines = (*table(["case", "result", "decision"], rows), f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
+    document = {"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]}
+    return Output(document, lines, 1 if failed else 0)
 
 
 def explain(
@@ -85,17 +60,12 @@ def explain(
     bundle: Bundle = None,
     branch: Branch = None,
     target_branch: Target = None,
-    scope: For = Scope.GRAPH,
+    scope: For = "graph",
     cluster: OfCluster = None,
     graph: GraphId = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     decision = _load(bundle, scope, cluster, graph).decide(actor, action, branch=branch, target=target_branch)
-    if as_json:
-        print_json(decision.to_json())
-    else:
-        echo(f"{'allow' if decision.allowed else 'deny'}: {decision.message}")
-    return 0
+    return Output(decision.to_json(), [f"{'allow' if decision.allowed else 'deny'}: {decision.message}"])
 
 
 def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | None) -> Policy:
@@ -104,14 +74,14 @@ def _load(bundle: Path | None, scope: Scope, cluster: str | None, graph: str | N
 
     if (bundle is None) == (cluster is None):
         raise UsageError("give either a bundle or a cluster with `--cluster DIR`")
-    if cluster is not None and graph is not None and scope is Scope.SERVER:
+    if cluster is not None and graph is not None and scope == "server":
         raise UsageError("`--graph` names a graph, and `--for server` its server; leave out one of them", graph=graph)
     if cluster is not None:
-        return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope.value)
+        return load_bundle(_applied_bundle(cluster, scope, graph), scope=scope)
     if graph is not None:
         raise UsageError("`--graph` names a graph of a cluster; add `--cluster DIR`, or leave it out")
     assert bundle is not None
-    return load_bundle(bundle, scope=scope.value)
+    return load_bundle(bundle, scope=scope)
 
 
 def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
@@ -120,7 +90,7 @@ def _applied_bundle(cluster: str, scope: Scope, graph: str | None) -> str:
 
     ledger = open_ledger(cluster)
     state = read_applied(ledger)
-    binding = "cluster" if scope is Scope.SERVER else f"graph.{choose_graph(state, graph)}"
+    binding = "cluster" if scope == "server" else f"graph.{choose_graph(state, graph)}"
     text = read_policies(ledger, state).get(binding)
     if text is None:
         raise UsageError(f"no policy is bound to `{binding}` of the cluster; see `omnigraph cluster status`")

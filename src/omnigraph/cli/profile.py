@@ -12,7 +12,7 @@ from omnigraph import settings
 from omnigraph.cli.app import Reads
 from omnigraph.cli.config import Profile, read_config, remove_token, store_token, token_for
 from omnigraph.cli.options import Format, Json, Shape
-from omnigraph.cli.output import echo, print_json, print_table
+from omnigraph.cli.output import Output, echo, table
 from omnigraph.cli.query import print_result
 from omnigraph.cli.target import Served
 from omnigraph.errors import UsageError
@@ -23,14 +23,11 @@ AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by it
 Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Values of its parameters, in order.")]
 
 
-def list_profiles(as_json: Json = False) -> int:
+def list_profiles() -> Output:
     profiles = sorted(read_config().profiles.items())
-    if as_json:
-        print_json({"profiles": [_list_entry(name, profile) for name, profile in profiles]})
-        return 0
     rows = ([name, *profile.location, profile.default_graph or ""] for name, profile in profiles)
-    print_table(["profile", "kind", "place", "graph"], rows)
-    return 0
+    document = {"profiles": [_list_entry(name, profile) for name, profile in profiles]}
+    return Output(document, table(["profile", "kind", "place", "graph"], rows))
 
 
 def _list_entry(name: str, profile: Profile) -> dict[str, object]:
@@ -49,24 +46,20 @@ def _list_entry(name: str, profile: Profile) -> dict[str, object]:
     }
 
 
-def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
+def show_profile(name: ProfileName = None) -> Output:
     config, profile_name = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
     if not profile_name:
         raise UsageError("no profile was given; choose one from `omnigraph profile list`")
     if profile_name not in config.profiles:
         raise UsageError(f"there is no profile `{profile_name}`; see `omnigraph profile list`", profile=profile_name)
     profile = config.profiles[profile_name]
-    document = {"name": profile_name, **_profile_json(profile)}
-    if as_json:
-        kind, location = profile.location
-        endpoint = config.servers.get(location) if kind == "server" else location if kind == "store" else None
-        graph = profile.default_graph or config.defaults.default_graph
-        about = {"scope_kind": kind, "target": location, "endpoint": endpoint, "default_graph": graph}
-        print_json({**document, **about, "output_format": config.defaults.output})
-        return 0
-    for member, value in document.items():
-        echo(f"{member:<13}  {value}")
-    return 0
+    members = {"name": profile_name, **_profile_json(profile)}
+    kind, location = profile.location
+    endpoint = config.servers.get(location) if kind == "server" else location if kind == "store" else None
+    graph = profile.default_graph or config.defaults.default_graph
+    about = {"scope_kind": kind, "target": location, "endpoint": endpoint, "default_graph": graph}
+    lines = (f"{member:<13}  {value}" for member, value in members.items())
+    return Output({**members, **about, "output_format": config.defaults.output}, lines)
 
 
 def login(name: ServerName, as_json: Json = False) -> int:
@@ -80,36 +73,28 @@ def login(name: ServerName, as_json: Json = False) -> int:
         raise UsageError("the token is empty; type it at the prompt, or pass it on standard input")
     is_declared = name in read_config().servers
     path = store_token(name, token)
-    if as_json:
-        print_json({"server": name, "credentials_path": str(path), "declared": is_declared})
-    else:
-        echo(f"stored the token for {name} in {path}")
+    document = {"server": name, "credentials_path": str(path), "declared": is_declared}
+    status = Output(document, [f"stored the token for {name} in {path}"]).print(as_json=as_json)
     if not is_declared:
         note = f"`{name}` is not in the `servers` of `config.yaml`; the token is used once its URL is added there"
         echo(f"note: {note}", err=True)
-    return 0
+    return status
 
 
-def logout(name: ServerName, as_json: Json = False) -> int:
+def logout(name: ServerName) -> Output:
     path, existed = remove_token(name)
-    if as_json:
-        print_json({"server": name, "credentials_path": str(path), "removed": existed})
-    else:
-        echo(f"removed the token for {name}" if existed else f"there was no token for {name}")
-    return 0
+    line = f"removed the token for {name}" if existed else f"there was no token for {name}"
+    return Output({"server": name, "credentials_path": str(path), "removed": existed}, [line])
 
 
-def list_graphs(target: Reads, as_json: Json = False) -> int:
+def list_graphs(target: Reads) -> Output:
     from omnigraph.client import served_graphs
 
     location = target.location
     assert isinstance(location, Served), "a command that asks a server was given one"
     graphs = served_graphs(location.url, token=token_for(location.url, read_config()))
-    if as_json:
-        print_json({"graphs": graphs})
-        return 0
-    print_table(["graph", "uri"], ([graph["graph_id"], graph["uri"]] for graph in graphs))
-    return 0
+    rows = ([graph["graph_id"], graph["uri"]] for graph in graphs)
+    return Output({"graphs": graphs}, table(["graph", "uri"], rows))
 
 
 def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: Json = False) -> int:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.app import Reads, ReadsUri, Writes
+from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
-from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
     Against,
     Branch,
     DryRun,
     Format,
     Json,
+    Master,
     Message,
     Name,
     Names,
-    Naming,
     OfCluster,
     Params,
     ParamsFile,
@@ -33,9 +32,21 @@ from omnigraph.cli.options import (
     ReadBranch,
     Shape,
     Snapshot,
+    Where,
     is_query_text,
 )
-from omnigraph.cli.output import echo, metadata_line, plural, print_diagnostics, print_json, print_table, render
+from omnigraph.cli.output import (
+    Output,
+    echo,
+    echo_lines,
+    metadata_line,
+    plural,
+    print_diagnostics,
+    print_json,
+    reason_of,
+    render,
+    table,
+)
 from omnigraph.cli.target import open_ledger
 from omnigraph.display import Cells
 from omnigraph.errors import UsageError
@@ -51,6 +62,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic, Source
     from omnigraph.lang.query import LintFinding
     from omnigraph.lang.schema import CompiledSchema
+    from omnigraph.public_values import MutationReceipt
     from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
@@ -132,8 +144,7 @@ def _read_text(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"cannot read `{file}`: {reason.lower()}; check the path", path=str(file)) from None
+        raise UsageError(f"cannot read `{file}`: {reason_of(error)}; check the path", path=str(file)) from None
 
 
 @contextmanager
@@ -168,8 +179,7 @@ def print_result(
     cells = Cells(width, defaults.table_cell_layout == "wrap")
     if with_metadata and format_ is Format.JSONL:
         echo(metadata_line(metadata))
-    for line in render(format_, list(result.columns), rows, metadata, cells):
-        echo(line)
+    echo_lines(render(format_, list(result.columns), rows, metadata, cells))
     return 0
 
 
@@ -187,8 +197,8 @@ def query(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
-    engine: Where = Engine.AUTO,
+    names: Names = "now",
+    engine: Where = "auto",
     master: Master = None,
     shape: Shape = None,
     with_metadata: WithMetadata = False,
@@ -197,8 +207,8 @@ def query(
     values = read_parameters(params, params_file)
     on_branch = branch or "main"
     read: dict[str, object] = {"branch": on_branch, "at": snapshot} if snapshot else {"branch": on_branch}
-    on_spark = engine is Engine.SPARK or master is not None
-    if on_spark and engine is Engine.LOCAL:
+    on_spark = engine == "spark" or master is not None
+    if on_spark and engine == "local":
         raise UsageError("`--engine local` runs in this process; leave out `--master` and `--conf`")
     if name is not None and query is None and query_file is None and text is None:
         if on_spark:
@@ -207,7 +217,7 @@ def query(
                 " the storage with `--store URI`"
             )
         with connect_stored_queries(target, name) as stored_queries:
-            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names.value)
+            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query, query_file, text)
     if on_spark:
@@ -216,18 +226,11 @@ def query(
 
         with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(
-                graph,
-                source,
-                values,
-                name=name,
-                branch=on_branch,
-                at=snapshot,
-                names=names.value,
-                spark=session(master),
+                graph, source, values, name=name, branch=on_branch, at=snapshot, names=names, spark=session(master)
             )
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names.value)
+            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
@@ -241,27 +244,21 @@ def explain(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
-    names: Names = Naming.NOW,
+    names: Names = "now",
     analyze: Analyze = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     source = query_source(query, query_file, text)
     values = read_parameters(params, params_file)
     on_branch = branch or "main"
     with target.open_to_read() as graph, name_diagnostics(source):
         explanation = graph.explain(
-            source, values, name=name, branch=on_branch, at=snapshot, names=names.value, profile=analyze
+            source, values, name=name, branch=on_branch, at=snapshot, names=names, profile=analyze
         )
-    if as_json:
-        print_json(explanation.to_json())
-    else:
-        echo(explanation.render())
-    return 0
+    return Output(explanation.to_json(), [explanation.render()])
 
 
 IfCommit = Annotated[
-    str | None,
-    typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
+    str | None, typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch.")
 ]
 
 
@@ -277,8 +274,7 @@ def mutate(
     if_commit: IfCommit = None,
     message: Message = None,
     dry_run: DryRun = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     values = read_parameters(params, params_file)
     if name is not None and query is None and query_file is None and text is None:
         if dry_run:
@@ -291,14 +287,15 @@ def mutate(
             receipt = graph.mutate(
                 source, values, name=name, branch=branch, if_commit=if_commit, message=message, dry_run=dry_run
             )
-    if as_json:
-        print_json(receipt.to_json())
-        return 0
-    touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
     nothing = "dry run, nothing was written" if dry_run else "nothing changed, no commit"
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else nothing
-    echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
-    return 0
+    return Output(receipt.to_json(), [f"{receipt.query_name}: {affected(receipt)}, {commit}"])
+
+
+def affected(receipt: MutationReceipt) -> str:
+    """Return how many entities a mutation changed, and on which branch."""
+    nodes, edges = plural(receipt.affected_nodes, "node"), plural(receipt.affected_edges, "edge")
+    return f"{nodes} and {edges} on {receipt.branch}"
 
 
 OptionalDirectory = Annotated[
@@ -307,12 +304,8 @@ OptionalDirectory = Annotated[
 
 
 def list_queries(
-    target: Reads,
-    directory: OptionalDirectory = None,
-    schema: Against = None,
-    cluster: OfCluster = None,
-    as_json: Json = False,
-) -> int:
+    target: Reads, directory: OptionalDirectory = None, schema: Against = None, cluster: OfCluster = None
+) -> Output:
     from omnigraph.stored_queries import check_queries, read_queries
 
     if cluster is not None:
@@ -320,29 +313,25 @@ def list_queries(
             raise UsageError("`--cluster` names queries and graph; leave out the directory, `--store` and `--server`")
         checked = _check_applied(cluster, target.flags.graph)
     elif directory is None:
-        return _list_served_queries(target, as_json=as_json)
+        queries = _served_queries(target)
+        return Output({"queries": queries}, table(_QUERY_COLUMNS, map(_query_row, queries)))
     else:
         checked = check_queries(read_queries(directory), read_catalog(target, schema))
-    if as_json:
-        broken = [query.to_json() for query in checked.broken]
-        print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
-        return 0
+    broken = [query.to_json() for query in checked.broken]
     rows = [_query_row(query.to_json()) for query in checked.queries]
     rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
-    print_table(["query", "kind", "parameters", "description"], rows)
-    return 0
+    document = {"queries": [_query_json(query) for query in checked.queries], "broken": broken}
+    return Output(document, table(_QUERY_COLUMNS, rows))
 
 
-def _list_served_queries(target: Target, *, as_json: bool) -> int:
+def _served_queries(target: Target) -> list[dict[str, Any]]:
     if not target.is_known or not target.is_served:
         raise UsageError("no queries were given; name a directory of `.gq` files, or a server with `--server NAME`")
     with target.connect() as graph:
-        queries = graph.queries()
-    if as_json:
-        print_json({"queries": queries})
-        return 0
-    print_table(["query", "kind", "parameters", "description"], map(_query_row, queries))
-    return 0
+        return graph.queries()
+
+
+_QUERY_COLUMNS = ("query", "kind", "parameters", "description")
 
 
 def _query_row(query: Mapping[str, Any]) -> list[str]:
@@ -356,12 +345,7 @@ def _query_json(query: StoredQuery) -> dict[str, object]:
     return {**query.to_json(), "params": params, "mcp_expose": True}
 
 
-def validate(
-    target: Reads,
-    directory: OptionalDirectory = None,
-    schema: Against = None,
-    as_json: Json = False,
-) -> int:
+def validate(target: Reads, directory: OptionalDirectory = None, schema: Against = None, as_json: Json = False) -> int:
     from omnigraph.lang.diagnostic import LanguageError
 
     if directory is None and target.flags.cluster is None:
@@ -430,7 +414,7 @@ def _unset_lines(findings: Sequence[LintFinding]) -> list[str]:
     return [f"note[{UNSET}]: no update sets {', '.join(each)} of `{type_}`" for type_, each in names.items()]
 
 
-def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:
+def lint(target: Reads, query: Queries, schema: Against = None, as_json: Json = False) -> int:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.lang.query import lint_queries
     from omnigraph.source_files import read_source
@@ -446,7 +430,6 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
         return int(has_errors)
     unset = [finding for finding in report.findings if finding.code == UNSET]
     print_diagnostics([finding for finding in report.findings if finding.code != UNSET])
-    for line in _unset_lines(unset):
-        echo(line, err=True)
+    echo_lines(_unset_lines(unset), err=True)
     echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(has_errors)

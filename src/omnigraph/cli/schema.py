@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from omnigraph.cli.app import ReadsUri, WritesUri
-from omnigraph.cli.load import Edges, Engine, Master, Nodes, Where, files_by_type
-from omnigraph.cli.options import Branch, DataLoss, Json, Message, SchemaFile, Snapshot
-from omnigraph.cli.output import echo, print_diagnostics, print_json, progress_bar, write_atomically
+from omnigraph.cli.app import Reads, Writes
+from omnigraph.cli.load import Edges, Nodes, files_by_type
+from omnigraph.cli.options import Branch, DataLoss, Json, Master, Message, SchemaFile, Snapshot, Where
+from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import UsageError
 
@@ -29,7 +28,7 @@ Old = Annotated[
 
 
 def plan(
-    target: ReadsUri,
+    target: Reads,
     schema: SchemaFile,
     against: Old = None,
     allow_data_loss: DataLoss = False,
@@ -61,16 +60,15 @@ def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPla
 
 
 def apply(
-    target: WritesUri,
+    target: Writes,
     schema: SchemaFile,
     allow_data_loss: DataLoss = False,
     queries: StoredQueriesOf = None,
     branch: Branch = "main",
     message: Message = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph import pipeline
 
     target.announce()
@@ -93,51 +91,36 @@ def apply(
                 queries=queries,
                 branch=branch,
                 message=message,
-                engine=engine.value,
+                engine=engine,
                 master=master,
             )
-    if as_json:
-        print_json({"uri": uri, **receipt.to_json()})
-        return 0
-    for step in receipt.steps:
-        echo(step.render())
-    echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
+    lines = [step.render() for step in receipt.steps]
+    lines.append(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
     if receipt.purge_pending:
-        echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
-    return 0
-
-
-class SchemaFormat(StrEnum):
-    """How a schema is shown: its text, or a diagram."""
-
-    PG = "pg"
-    MERMAID = "mermaid"
-    DOT = "dot"
+        lines.append(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
+    return Output({"uri": uri, **receipt.to_json()}, lines)
 
 
 Diagram = Annotated[
-    SchemaFormat, typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot.")
+    Literal["pg", "mermaid", "dot"],
+    typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot."),
 ]
 
 
 def show(
-    target: ReadsUri,
-    branch: Branch = "main",
-    at: Snapshot = None,
-    format_: Diagram = SchemaFormat.PG,
-    as_json: Json = False,
+    target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg", as_json: Json = False
 ) -> int:
     with target.open_to_read() as graph:
         source = graph.schema.read(branch, at=at)
     if as_json:
         print_json({"schema_source": source})
-    elif format_ is SchemaFormat.PG:
-        echo(source, nl=not source.endswith("\n"))
+    elif format_ == "pg":
+        echo(source.removesuffix("\n"))
     else:
         from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
 
-        render = render_mermaid if format_ is SchemaFormat.MERMAID else render_dot
+        render = render_mermaid if format_ == "mermaid" else render_dot
         echo(render(compile_new_schema(Source("schema.pg", source)).catalog), nl=False)
     return 0
 
@@ -154,26 +137,22 @@ def infer(
     node: Nodes = None,
     edge: Edges = None,
     out: Out = None,
-    engine: Where = Engine.AUTO,
+    engine: Where = "auto",
     master: Master = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     from omnigraph.pipeline import infer_schema
 
     if out is not None and out.exists():
         raise UsageError(f"`{out}` exists already; choose another file", path=str(out))
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
     with progress_bar():
-        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine.value, master=master)
+        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine, master=master)
+    line = inferred.source.removesuffix("\n")
     if out is not None:
         write_atomically(out, [inferred.source.encode()])
-    if as_json:
-        print_json({"schema_source": inferred.source, "engine": inferred.engine, "file": str(out) if out else None})
-    elif out is None:
-        echo(inferred.source, nl=False)
-    else:
-        echo(f"wrote {out}; create a graph with: omnigraph init GRAPH --schema {out}")
-    return 0
+        line = f"wrote {out}; create a graph with: omnigraph init GRAPH --schema {out}"
+    document = {"schema_source": inferred.source, "engine": inferred.engine, "file": str(out) if out else None}
+    return Output(document, [line])
 
 
 Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
@@ -182,12 +161,7 @@ Force = Annotated[
 ]
 
 
-def init(
-    target: WritesUri,
-    schema: Schema,
-    force: Force = False,
-    as_json: Json = False,
-) -> int:
+def init(target: Writes, schema: Schema, force: Force = False, as_json: Json = False) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
     from omnigraph.source_files import read_source

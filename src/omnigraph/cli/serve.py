@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 Uri = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")]
 Graphs = Annotated[
-    list[str] | None,
-    typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable."),
+    list[str] | None, typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable.")
 ]
 Bind = Annotated[
     str, typer.Option("--bind", metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnigraph.cli.app import Writes
+from omnigraph.cli.config import home
 from omnigraph.cli.options import Branch, Format, Shape, Snapshot
-from omnigraph.cli.output import echo, plural, print_error
-from omnigraph.cli.query import print_result, read_parameters
+from omnigraph.cli.output import echo, escape_controls, plural, print_error
+from omnigraph.cli.query import affected, print_result, read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.parser import is_unfinished, parse_queries
+from omnigraph.lang.query.functions import FUNCTION_NAMES
+from omnigraph.lang.query.parser import is_unfinished, parse_queries, read_keywords
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
@@ -29,8 +34,6 @@ def shell(target: Writes, branch: Branch = "main", at: Snapshot = None, shape: S
     with target.open_to_read() as graph:
         session = Session(target, graph, branch, at, shape)
         if sys.stdin.isatty():
-            from omnigraph.cli.shell_prompt import run_prompt
-
             run_prompt(session)
         else:
             for statement in split_statements(sys.stdin):
@@ -146,8 +149,7 @@ class Session:
         if isinstance(query.body, ast.Mutation):
             self._write(lambda graph: graph.mutate(source, values, name=name, branch=self.branch))
             return
-        at = self.at
-        self._print_rows(self.graph.query(source, values, name=name, branch=self.branch, at=at))
+        self._print_rows(self.graph.query(source, values, name=name, branch=self.branch, at=self.at))
 
     def _print_rows(self, result: Any) -> None:
         read: dict[str, object] = {"branch": self.branch} if self.at is None else {"snapshot": self.at}
@@ -161,13 +163,12 @@ class Session:
             return
         with self.target.open_to_write() as graph:
             receipt = run(graph)
-        touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
         if receipt.commit is None:
-            echo(f"{touched} on {receipt.branch}, nothing changed, no commit")
+            echo(f"{affected(receipt)}, nothing changed, no commit")
             return
         self.last_commit = receipt.commit.commit_id
         undo = "" if self.ask is None else "; `:undo` reverts it"
-        echo(f"{touched} on {receipt.branch}, commit {self.last_commit}{undo}")
+        echo(f"{affected(receipt)}, commit {self.last_commit}{undo}")
 
 
 def _show_schema(session: Session, name: str) -> None:
@@ -203,9 +204,8 @@ def _explain(session: Session, text: str, *, analyze: bool = False) -> None:
     if not text:
         raise UsageError("there is no query to explain; write one after the command")
     source = session.sources[name] if name else Source("statement", text)
-    at = session.at
     explanation = session.graph.explain(
-        source, session.params, name=name, branch=session.branch, at=at, profile=analyze
+        source, session.params, name=name, branch=session.branch, at=session.at, profile=analyze
     )
     echo(explanation.render())
 
@@ -249,9 +249,8 @@ def _run_named(session: Session, text: str) -> None:
     if stored["mutation"]:
         session._write(lambda graph: graph.invoke_mutation(name, values, branch=session.branch))
         return
-    at = session.at
     served: Any = session.graph
-    session._print_rows(served.invoke(name, values, branch=session.branch, at=at))
+    session._print_rows(served.invoke(name, values, branch=session.branch, at=session.at))
 
 
 def _undo(session: Session, text: str) -> None:
@@ -291,3 +290,101 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[Session, str], None], str]]] = {
     ":undo": (":undo", _undo, "Revert the last commit of this session."),
     ":help": (":help", _help, "Show this help."),
 }
+
+
+HISTORY: Final = "shell_history"
+# A word of the language, a command, a variable, or a name with slashes, as branches have.
+_WORD: Final = re.compile(r"[:$@]?[\w/.-]*")
+
+
+def run_prompt(session: Session) -> None:
+    """Read statements at a terminal and run them, until `:quit` or Ctrl-D."""
+    try:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import DynamicCompleter, WordCompleter
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+    except ImportError as error:
+        raise UsageError(
+            f"the shell needs `{error.name}`; install it with `pip install 'omnigraph[shell]'`. Without it, write the"
+            " statements to a file: `omnigraph shell GRAPH < statements.gq`",
+            missing=error.name,
+        ) from None
+    path = _history_file()
+    prompt: Any = PromptSession(
+        history=InMemoryHistory() if path is None else FileHistory(path),
+        multiline=True,
+        key_bindings=_key_bindings(),
+        prompt_continuation="... ",
+    )
+    prompt.completer = DynamicCompleter(
+        lambda: WordCompleter(complete(prompt.default_buffer.document.text_before_cursor, session), pattern=_WORD)
+    )
+    # Questions have their own session, so that answers are neither completed nor kept in the history.
+    answers: Any = PromptSession()
+    session.ask = lambda question: answers.prompt(f"{escape_controls(question)} [y/N] ").strip().lower() in ("y", "yes")
+    echo(f"{session.target.address}; :help lists the commands")
+    while True:
+        try:
+            text = prompt.prompt(prompt_text(session))
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        if not session.run(text):
+            return
+
+
+def prompt_text(session: Session) -> str:
+    """Return the prompt, which names the branch and the past state that is read."""
+    state = "" if session.at is None else f" at {session.at}"
+    return escape_controls(f"{session.branch}{state}> ")
+
+
+def _key_bindings() -> Any:
+    from prompt_toolkit.key_binding import KeyBindings
+
+    def enter(event: Any) -> None:
+        buffer = event.current_buffer
+        if is_complete(f"{buffer.text}\n" if buffer.document.is_cursor_at_the_end else buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    bindings = KeyBindings()
+    bindings.add("enter")(enter)
+    return bindings
+
+
+def _history_file() -> str | None:
+    """Return the file that keeps statements, readable by its owner alone; None if it cannot be written."""
+    with suppress(OSError, RuntimeError):
+        path = home() / HISTORY
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
+        return str(path)
+    return None
+
+
+def complete(before: str, session: Session) -> Sequence[str]:
+    """Return the words that may follow a text; the prompt keeps those that begin as the last word does."""
+    word, space, _ = before.lstrip().partition(" ")
+    if before.lstrip().startswith(":") and not space:
+        return [*COMMANDS, *QUIT[:1]]
+    # What a server does not show must not disturb typing.
+    with suppress(OmniGraphError):
+        if word in (":branch", ":at"):
+            tags = [tag.name for tag in session.graph.tags.list()] if word == ":at" else []
+            return [*session.graph.branches.list(), *tags]
+        if word == ":format":
+            return list(Format)
+        if word == ":run":
+            return session.query_names
+        return _language_words(session)
+    return read_keywords()
+
+
+def _language_words(session: Session) -> list[str]:
+    nodes, edges = session.catalog.nodes, session.catalog.edges
+    properties = {name for types in (nodes, edges) for type_ in types.values() for name in type_.properties}
+    walks = {edge.word for edge in edges.values()}
+    return sorted({*read_keywords(), *FUNCTION_NAMES, *nodes, *edges, *properties, *walks, *session.sources})

@@ -109,9 +109,7 @@ def resolve_location(command: str, capability: Capability, flags: Flags, config:
     location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if location is None:
         raise UsageError(
-            f"no graph was given; add {_target_options(capability)}, set {_variable(capability)}, or set a default"
-            " in `config.yaml`",
-            command=command,
+            f"no graph was given; add {_target_options(capability)}, or set a default in `config.yaml`", command=command
         )
     if isinstance(location, Served) and capability in (Capability.DIRECT, Capability.MAINTENANCE):
         raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.url}` is a server", url=location.url)
@@ -214,13 +212,9 @@ def _profile_location(profile: Profile, flags: Flags, config: Config, origin: st
 
 def _target_options(capability: Capability) -> str:
     if capability is Capability.SERVED:
-        return "`--server NAME` with its name or address"
-    store = "`--store URI` with its path or `s3://` address"
-    return f"{store} or `--server NAME --graph ID`" if accepts_flag(capability, "server") else store
-
-
-def _variable(capability: Capability) -> str:
-    return "OMNIGRAPH_STORE" if accepts_flag(capability, "store") else "OMNIGRAPH_PROFILE"
+        return "`--server NAME` with its name or address, set OMNIGRAPH_PROFILE"
+    server = " or `--server NAME --graph ID`" if accepts_flag(capability, "server") else ""
+    return f"`--store URI` with its path or `s3://` address{server}, set OMNIGRAPH_STORE"
 
 
 @dataclass(frozen=True)
@@ -308,7 +302,16 @@ class Target:
         location = self.location
         if isinstance(location, Direct):
             raise UsageError(f"this needs a server, but `{location.uri}` is storage; add `--server NAME --graph ID`")
-        return _connect(location, read_config())
+        from omnigraph.client import connect
+
+        token = token_for(location.url, read_config())
+        try:
+            return connect(location.url, token=token, graph=location.graph)
+        except UsageError as error:
+            if location.graph is not None or "/graphs/" in location.url:
+                raise
+            # The library names its own argument.
+            raise UsageError(error.message.replace("name one with `graph=`", "choose one with `--graph ID`")) from None
 
     def store_to_read(self) -> Graph:
         """Open a graph on storage read-only."""
@@ -324,11 +327,10 @@ class Target:
 
         return open_graph(self._storage(), actor=self.actor)
 
-    def announce(self) -> None:
-        """Print the target graph to standard error, so that a wrong one is noticed."""
-        if self.quiet:
-            return
-        echo(f"{self.command} → {self.address}", err=True)
+    def announce(self, address: str | None = None) -> None:
+        """Print the target graph, or another, to standard error, so that a wrong one is noticed."""
+        if not self.quiet:
+            echo(f"{self.command} → {address or self.address}", err=True)
 
     def confirm(self, action: str, *, as_json: bool) -> None:
         """Ask before destructive work on a remote graph; without a terminal, raise."""
@@ -346,19 +348,6 @@ class Target:
         if isinstance(location, Served):
             raise UsageError(f"this needs the storage of a graph, but `{location.url}` is a server; add `--store URI`")
         return location.uri
-
-
-def _connect(location: Served, config: Config) -> ServedGraph:
-    from omnigraph.client import connect
-
-    token = token_for(location.url, config)
-    if location.graph is not None or "/graphs/" in location.url:
-        return connect(location.url, token=token, graph=location.graph)
-    try:
-        return connect(location.url, token=token)
-    except UsageError as error:
-        # The library names its own argument.
-        raise UsageError(error.message.replace("name one with `graph=`", "choose one with `--graph ID`")) from None
 
 
 def is_local(uri: str) -> bool:

@@ -5,18 +5,19 @@ Pure. Signatures and names are those of an opened graph, without the parts that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from omnigraph.client import messages
 from omnigraph.client.messages import (
     AsOf,
-    BlobCalls,
+    BlobInfo,
     Call,
     Request,
+    Response,
     encode,
     find_blob,
     get,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.migrate import SchemaPlan
 
 
+T = TypeVar("T")
 MAIN = "main"
 Params = Mapping[str, object] | None
 Names = Sequence[str] | None
@@ -116,13 +118,7 @@ class GraphCalls:
         request_input = wire.Mutate(
             query=text, name=name, params=_optional_dict(params), branch=branch, message=message, dry_run=dry_run
         )
-        path, headers = _conditional_path("/mutate", if_commit)
-        return Call(
-            with_operation_id(post(path, request_input, headers)),
-            parse_as(MutationReceipt),
-            is_write=True,
-            source=text,
-        )
+        return _write("/mutate", request_input, parse_as(MutationReceipt), if_commit=if_commit, source=text)
 
     def queries(self) -> Call[list[dict[str, Any]]]:
         """Return the stored queries of the graph.
@@ -206,8 +202,8 @@ class GraphCalls:
             1
         """
         request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True, message=message)
-        path, headers = _conditional_path(f"/queries/{_escape(name)}", if_commit)
-        return Call(with_operation_id(post(path, request_input, headers)), parse_as(MutationReceipt), is_write=True)
+        path = f"/queries/{_escape(name)}"
+        return _write(path, request_input, parse_as(MutationReceipt), if_commit=if_commit)
 
     def load(
         self,
@@ -240,13 +236,7 @@ class GraphCalls:
         return Call(get(f"/commits/{_escape(str(state_text(at)))}", wire.BranchInput(branch=branch)), parse_as(Commit))
 
     def get(
-        self,
-        type_name: str,
-        key: Any,
-        *,
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: wire.Naming = "now",
+        self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, names: wire.Naming = "now"
     ) -> Call[dict[str, Any] | None]:
         request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state_text(at), names=names)
         return Call(post("/entity", request_input, _ROWS), messages.parse_entity)
@@ -339,9 +329,8 @@ class GraphCalls:
         request_input = wire.CommitChanges(
             page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
         )
-        return Call(
-            get(f"/commits/{_escape(str(state_text(commit_id)))}/changes", request_input), messages.parse_commit_page
-        )
+        path = f"/commits/{_escape(str(state_text(commit_id)))}/changes"
+        return Call(get(path, request_input), messages.parse_commit_page)
 
     def changes(
         self,
@@ -377,7 +366,7 @@ class GraphCalls:
         branch: str = MAIN,
         at: AsOf | None = None,
         names: wire.Naming = "now",
-    ) -> BlobCalls:
+    ) -> Call[BlobInfo]:
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
         return find_blob({**which, "names": "then" if at is None else names}, {"branch": branch, "at": state_text(at)})
@@ -394,9 +383,8 @@ class BranchCalls:
         return Call(get("/branches"), lambda response: list(response.json()["branches"]))
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
-        return Call(
-            post("/branches/rename", wire.Rename(name=name, new_name=new_name)), parse_as(Branch), is_write=True
-        )
+        request = post("/branches/rename", wire.Rename(name=name, new_name=new_name))
+        return Call(request, parse_as(Branch), is_write=True)
 
     def delete(self, name: str) -> Call[None]:
         return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
@@ -419,9 +407,7 @@ class BranchCalls:
             resolutions=_resolutions(resolutions),
             message=message,
         )
-        return Call(
-            with_operation_id(post("/branches/merge", request_input)), parse_as(MergeReceipt), is_write=not dry_run
-        )
+        return _write("/branches/merge", request_input, parse_as(MergeReceipt), dry_run=dry_run)
 
 
 class TagCalls:
@@ -456,7 +442,7 @@ class SchemaCalls:
         return Call(get("/schema"), lambda response: messages.parse_catalog(response).edges)
 
     def types(self) -> Call[tuple[NodeType | EdgeType, ...]]:
-        return Call(get("/schema"), messages.parse_types)
+        return Call(get("/schema"), lambda response: messages.parse_catalog(response).types)
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
         text = schema_source(schema).text
@@ -464,23 +450,13 @@ class SchemaCalls:
         return Call(post("/schema/plan", request_input), messages.parse_schema_plan, source=text)
 
     def apply(
-        self,
-        schema: str | Path,
-        *,
-        allow_data_loss: bool = False,
-        branch: str = "main",
-        message: str | None = None,
+        self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main", message: str | None = None
     ) -> Call[SchemaReceipt]:
         text = schema_source(schema).text
         request_input = wire.ApplySchema(
             schema_source=text, allow_data_loss=allow_data_loss, branch=branch, message=message
         )
-        return Call(
-            with_operation_id(post("/schema/apply", request_input)),
-            messages.parse_schema_receipt,
-            is_write=True,
-            source=text,
-        )
+        return _write("/schema/apply", request_input, messages.parse_schema_receipt, source=text)
 
 
 def _replay(
@@ -488,11 +464,23 @@ def _replay(
 ) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
     request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled, message=message)
-    return Call(with_operation_id(post(path, request_input)), parse_as(MergeReceipt), is_write=not dry_run)
+    return _write(path, request_input, parse_as(MergeReceipt), dry_run=dry_run)
 
 
-def _conditional_path(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:
-    return (path, {}) if if_commit is None else (f"{path}/if-graph-commit", {wire.IF_COMMIT: if_commit})
+def _write(
+    path: str,
+    request_input: object,
+    read: Callable[[Response], T],
+    *,
+    source: str | None = None,
+    if_commit: str | None = None,
+    dry_run: bool = False,
+) -> Call[T]:
+    """Return a call with an operation id, which makes it safe to retry."""
+    headers = {}
+    if if_commit is not None:
+        path, headers = f"{path}/if-graph-commit", {wire.IF_COMMIT: if_commit}
+    return Call(with_operation_id(post(path, request_input, headers)), read, not dry_run, source)
 
 
 def _selection(kinds: Names, types: Names, ops: Names) -> dict[str, Any]:

@@ -317,9 +317,8 @@ class Graph(_Served[Transport, GraphCalls]):
         at: AsOf | None = None,
         names: Naming = "now",
     ) -> Blob:
-        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        info = self._transport.run(calls.head)
-        return Blob(*_blob_fields(self._transport.run(calls.probe) if info is None else info), self._transport)
+        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
+        return Blob(*_blob_fields(self._transport.run(call)), self._transport)
 
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
         return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
@@ -491,11 +490,8 @@ class AsyncGraph(_Served[AsyncTransport, GraphCalls]):
         at: AsOf | None = None,
         names: Naming = "now",
     ) -> AsyncBlob:
-        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        info = await self._transport.run(calls.head)
-        return AsyncBlob(
-            *_blob_fields(await self._transport.run(calls.probe) if info is None else info), self._transport
-        )
+        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
+        return AsyncBlob(*_blob_fields(await self._transport.run(call)), self._transport)
 
     async def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> AsyncGraphAt:
         return AsyncGraphAt(self, (await self.commit(at, branch)).commit_id, branch, names)

@@ -1,8 +1,6 @@
 """HTTP requests as values, and the parsers that turn responses into the values and errors of an opened graph.
 
-Pure; shared by the blocking and asynchronous clients.
-
-Pure. Engine types are imported on use, so that connecting is fast.
+Pure; shared by the blocking and asynchronous clients. Engine types are imported on use, so that connecting is fast.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.catalog import Catalog
     from omnigraph.lang.migrate import SchemaPlan
 
 T = TypeVar("T")
@@ -70,14 +68,14 @@ class Response:
 class Call(Generic[T]):
     """A request and the parser of its response. `source` is the query text that error diagnostics refer to.
 
-    `accepted_statuses` are error statuses that `read` parses, too.
+    `fallback` is run after an error response without a body: it repeats the error, or returns the result after all.
     """
 
     request: Request
     read: Callable[[Response], T]
     is_write: bool = False
     source: str | None = None
-    accepted_statuses: frozenset[int] = frozenset()
+    fallback: Call[T] | None = None
 
     @property
     def operation_id(self) -> str | None:
@@ -193,10 +191,6 @@ def parse_catalog(response: Response) -> Catalog:
     return compile_schema(Source("schema.pg", response.json()["schema_source"]), domain=new_ulid()).catalog
 
 
-def parse_types(response: Response) -> tuple[NodeType | EdgeType, ...]:
-    return parse_catalog(response).types
-
-
 def parse_explanation(response: Response) -> Explanation:
     from omnigraph.engine.query.physical_plan import Explanation
 
@@ -278,10 +272,8 @@ def _parse_block(data: Mapping[str, Any]) -> Block:
 _ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {
     item.code: item
     for item in vars(errors).values()
-    if isinstance(item, type)
-    and issubclass(item, OmniGraphError)
-    and "code" in vars(item)
-    and item is not OmniGraphError
+    if isinstance(item, type) and issubclass(item, OmniGraphError) and item is not OmniGraphError
+    if "code" in vars(item)
 }
 
 
@@ -360,31 +352,21 @@ class BlobInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BlobCalls:
-    """The calls that find a blob: `head` returns None on an error, since HEAD has no body; `probe` then raises it."""
-
-    head: Call[BlobInfo | None]
-    probe: Call[BlobInfo]
-
-
-def find_blob(selector: Mapping[str, str], state: Mapping[str, Any]) -> BlobCalls:
-    """Return the calls that find a blob."""
+def find_blob(selector: Mapping[str, str], state: Mapping[str, Any]) -> Call[BlobInfo]:
+    """Return the call that finds a blob: HEAD, and since its errors have no body, a GET that raises them."""
 
     def parse_info(response: Response, length: str) -> BlobInfo:
         headers = response.headers
         return BlobInfo(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), selector)
 
-    def parse_head(response: Response) -> BlobInfo | None:
-        return None if response.status >= 400 else parse_info(response, response.headers.get("content-length", "0"))
-
-    head = Request("HEAD", "/blob", _selected_pairs(selector, state))
-    return BlobCalls(
-        Call(head, parse_head, accepted_statuses=frozenset(range(400, 600))),
-        Call(
-            _range_request(selector, state, 0, 1),
-            lambda response: parse_info(response, response.headers["content-range"].rpartition("/")[2]),
-        ),
+    probe = Call(
+        _range_request(selector, state, 0, 1),
+        lambda response: parse_info(response, response.headers["content-range"].rpartition("/")[2]),
+    )
+    return Call(
+        Request("HEAD", "/blob", _selected_pairs(selector, state)),
+        lambda response: parse_info(response, response.headers.get("content-length", "0")),
+        fallback=probe,
     )
 
 

@@ -20,7 +20,6 @@ from omnigraph.limits import (
     CLIENT_ATTEMPTS_MAX,
     CLIENT_BACKOFF_MILLISECONDS,
     CLIENT_PART_BYTES,
-    CLIENT_TIMEOUT_SECONDS,
     CLIENT_WAIT_SECONDS_MAX,
 )
 
@@ -57,8 +56,10 @@ def retry_steps(call: Call[T]) -> Steps[T]:
     is_open = False
     for attempt in range(CLIENT_ATTEMPTS_MAX):
         outcome: Response | NoResponse = yield call.request
-        if isinstance(outcome, Response) and (outcome.status < 400 or outcome.status in call.accepted_statuses):
+        if isinstance(outcome, Response) and outcome.status < 400:
             return call.read(outcome)
+        if isinstance(outcome, Response) and call.fallback is not None:
+            return (yield from retry_steps(call.fallback))
         is_open = is_open or (call.is_write and isinstance(outcome, NoResponse) and outcome.kind == "unanswered")
         error = _attempt_error(call, outcome, is_open)
         if isinstance(outcome, Response) and error.effect is Effect.UNKNOWN:
@@ -178,24 +179,24 @@ def _client_options(url: str, token: str | None, timeout: float | None) -> dict[
     return {"base_url": url, "headers": headers, "timeout": timeout, "verify": not url.startswith("http://")}
 
 
-def _request_arguments(request: Request) -> dict[str, Any]:
+def _request_arguments(request: Request, timeout: httpx.Timeout) -> dict[str, Any]:
+    """Return the arguments of httpx; a request that takes long extends only the read timeout of its connection."""
     import httpx
 
-    timeout = {}
+    seconds = timeout.as_dict()
     if request.seconds is not None:
-        timeout = {"timeout": httpx.Timeout(CLIENT_TIMEOUT_SECONDS, read=request.seconds)}
+        seconds["read"] = request.seconds
+    headers = dict(request.headers)
+    if isinstance(request.body, Path):
+        headers["content-length"] = str(request.body.stat().st_size)
     return {
         "method": request.method,
         "url": request.path,
         "params": request.query or None,
-        "headers": dict(request.headers),
+        "headers": headers,
         "content": request.body,
-        **timeout,
+        "timeout": httpx.Timeout(**seconds),
     }
-
-
-def _file_headers(path: Path) -> dict[str, str]:
-    return {"content-length": str(path.stat().st_size)}
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
@@ -255,7 +256,7 @@ class Transport:
     def stream(self, request: Request) -> Iterator[bytes]:
         lines, has_begun = LineBuffer(), False
         try:
-            with self._client.stream(**_request_arguments(request)) as response:
+            with self._client.stream(**_request_arguments(request, self._client.timeout)) as response:
                 has_begun = True
                 if response.status_code >= 400:
                     raise parse_error(_response(response, response.read()))
@@ -269,10 +270,9 @@ class Transport:
         self._client.close()
 
     def _send(self, request: Request) -> Response | NoResponse:
-        arguments = _request_arguments(request)
+        arguments = _request_arguments(request, self._client.timeout)
         if isinstance(request.body, Path):
             arguments["content"] = _read_chunks(request.body)
-            arguments["headers"] |= _file_headers(request.body)
         try:
             response = self._client.request(**arguments)
         except self._transport_errors as error:
@@ -308,7 +308,7 @@ class AsyncTransport:
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
         lines, has_begun = LineBuffer(), False
         try:
-            async with self._client.stream(**_request_arguments(request)) as response:
+            async with self._client.stream(**_request_arguments(request, self._client.timeout)) as response:
                 has_begun = True
                 if response.status_code >= 400:
                     raise parse_error(_response(response, await response.aread()))
@@ -324,10 +324,9 @@ class AsyncTransport:
         await self._client.aclose()
 
     async def _send(self, request: Request) -> Response | NoResponse:
-        arguments = _request_arguments(request)
+        arguments = _request_arguments(request, self._client.timeout)
         if isinstance(request.body, Path):
             arguments["content"] = _read_chunks_async(request.body)
-            arguments["headers"] |= _file_headers(request.body)
         try:
             response = await self._client.request(**arguments)
         except self._transport_errors as error:
