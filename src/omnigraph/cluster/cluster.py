@@ -34,6 +34,7 @@ from omnigraph.cluster.ledger import (
     read_lock,
 )
 from omnigraph.cluster.plan import (
+    Approvals,
     Change,
     GraphInspection,
     Plan,
@@ -205,6 +206,8 @@ class Cluster:
         desired = self._desired()
         stored = self.ledger.read()
         state = stored.state if stored is not None else AppliedState()
+        # Like a plan, it refuses a cluster whose approvals cannot be read.
+        Approvals.read(self.ledger, state)
         diffs = [diff_change(self.ledger, desired, state, change) for change in compare_resources(desired, state)]
         return self._report(desired.findings, diffs=diffs)
 

@@ -5,6 +5,7 @@ Pure; imports no server library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import ceil, isfinite
 from typing import Any, Final, Literal, NewType, NotRequired, TypedDict
@@ -13,7 +14,6 @@ import orjson
 
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.lang.catalog import Kind, TypeKey
-from omnigraph.public_values import ConflictKind
 from omnigraph.server.registry import ServedGraph
 
 CODES: Final[Mapping[int, str]] = {
@@ -27,6 +27,7 @@ CODES: Final[Mapping[int, str]] = {
     500: "internal",
 }
 _SIZE_MAX: Final = 2**63 - 1
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 # The nesting limit of the encoder.
 _DEPTH_MAX: Final = 64
 # Statuses that have exactly one meaning in the closed set of codes.
@@ -91,7 +92,7 @@ def _situation_fields(code: str, context: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_conflict(conflict: Mapping[str, Any]) -> dict[str, Any]:
-    kind = ConflictKind(conflict["kind"]).name.lower()
+    kind = _CAPITAL.sub("_", str(conflict["kind"])).lower()
     return (
         _type_fields(conflict) | _present_fields(conflict, "entity_id") | {"kind": kind, "message": conflict["message"]}
     )
