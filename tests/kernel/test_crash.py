@@ -5,7 +5,6 @@ And power loss: what a disk that forgets everything unsynced leaves of a graph, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,6 @@ SIDE_BY_SIDE = ("insert_three", "first_write_of_two_types_on_branch")
 COMMON = ("sync", "commit.staged", "commit.synced", "link.before")
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
 BY_PATH = ("insert_one", "first_write_on_branch", "init", "spill", "spill_folding")
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as one:
-        yield one
 
 
 def prepared(zygote: Zygote, name: str, folder: Path, environment: dict[str, str] | None = None) -> Campaign:
