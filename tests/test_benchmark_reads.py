@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ EXACT = [line for line in ANY_LINE.values() if not line.is_search]
 @pytest.fixture(autouse=True)
 def _one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "ROUNDS", 1)
+    # Nothing is measured here, and to collect what a worker holds takes seconds after a thousand tests.
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.support.history_world import World, template
 
 STEPS = 8
 # Few worlds in which merges end in every way.
-SEEDS = (0, 7, 8, 11, 12, 17, 18, 25)
+SEEDS = (0, 17, 25)
 # The package has a function of the same name, which hides the module.
 merging = sys.modules["omnigraph.engine.merge.merge"]
 
@@ -54,7 +54,7 @@ def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(100, 1_100, 50))
+@pytest.mark.parametrize("first", range(0, 1_100, 50))
 def test_many_random_histories_equal_the_model_and_verify(start: Path, tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 50):
         run(start, tmp_path, [seed], steps=24, verifies=True)

@@ -20,7 +20,7 @@ from omnigraph.errors import (
     CursorRejected,
     OmniGraphError,
 )
-from omnigraph.limits import COMMIT_WINDOW_ROWS
+from omnigraph.manifest import publish
 from omnigraph.store.objects.backend import Meter
 from tests.support.change_fixtures import (
     copied_graph,
@@ -281,13 +281,15 @@ def requests(uri: str, cursor: str | None, **options: Any) -> tuple[dict[str, in
     return meter.since(before), len(page.blocks)
 
 
-def test_feed_poll_is_flat_in_the_length_of_history(graph: og.Graph) -> None:
+def test_feed_poll_is_flat_in_the_length_of_history(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = 12
+    monkeypatch.setattr(publish, "COMMIT_WINDOW_ROWS", window)
     # Enough entities that what changes is always the smaller part of them.
     write(graph, *(node(f"n{number}") for number in range(40)))
     found = []
-    for depth in (3, 2 * COMMIT_WINDOW_ROWS + 20):
-        while len(graph.commits()) < depth:
-            write(graph, node("n0", v=float(len(graph.commits()))))
+    for depth in (3, 3 * window):
+        for number in range(len(graph.commits()), depth):
+            write(graph, node("n0", v=float(number)))
         caught_up, _ = requests(graph.uri, graph.changes().cursor)
         cursor = graph.changes().cursor
         write(graph, node("n0", v=-float(depth)), node(f"a{depth}"))

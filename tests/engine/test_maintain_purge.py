@@ -16,6 +16,7 @@ from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STAGED_SECONDS_MAX
 from omnigraph.store.files import shredding
+from tests.support.graph_template import copy_built
 
 SCHEMA = """
 node Person { name: String @key
@@ -55,28 +56,34 @@ def person(number: int, secret: str = "TOPSECRET") -> dict[str, Any]:
     }
 
 
+def build(path: Path) -> og.Graph:
+    """Return a graph with tags, a branch that was merged, deletes and updates."""
+    graph = og.init(path, schema=SCHEMA)
+    graph.ingest([person(number) for number in range(5)])
+    graph.maintenance.ensure_indices()
+    graph.tags.create("first")
+    graph.branches.create("review")
+    graph.ingest([person(7, "TOPSECRET-on-a-branch")], branch="review")
+    graph.ingest([person(8), {"type": "Diary", "data": {"k": "d", "text": "DEARDIARY"}}])
+    graph.branches.merge("review", delete_branch=True)
+    graph.mutate('query q() { delete Person where name = "p03" }')
+    graph.mutate('query q() { update Person set { age: 40 } where name = "p04" }')
+    graph.ingest([{"edge": "Wrote", "from": "p00", "to": "d", "data": {}}])
+    graph.tags.create("last")
+    # What no version shows any more is there too: a write that was never published.
+    session_of(graph).kernel.store.objects.write("nodes/.keep", b"")
+    return graph
+
+
 class History:
-    """A graph with tags, a branch that was merged, deletes and updates, and hard drops at its end."""
+    """Such a graph, with hard drops at its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "g.omni"
-        self.graph = graph = og.init(self.path, schema=SCHEMA)
-        graph.ingest([person(number) for number in range(5)])
-        graph.maintenance.ensure_indices()
-        graph.tags.create("first")
-        graph.branches.create("review")
-        graph.ingest([person(7, "TOPSECRET-on-a-branch")], branch="review")
-        graph.ingest([person(8), {"type": "Diary", "data": {"k": "d", "text": "DEARDIARY"}}])
-        graph.branches.merge("review", delete_branch=True)
-        graph.mutate('query q() { delete Person where name = "p03" }')
-        graph.mutate('query q() { update Person set { age: 40 } where name = "p04" }')
-        graph.ingest([{"edge": "Wrote", "from": "p00", "to": "d", "data": {}}])
-        graph.tags.create("last")
+        self.graph = copy_built(build, self.path)
         # Commits of a branch that is deleted may go with the next cleanup.
-        self.commits = [one.commit_id for one in graph.commits() if one.branch == "main"]
+        self.commits = [one.commit_id for one in self.graph.commits() if one.branch == "main"]
         self.before = {one: self.read(one) for one in (*self.commits, "first", "last")}
-        # What no version shows any more is there too: a write that was never published.
-        session_of(graph).kernel.store.objects.write("nodes/.keep", b"")
 
     def read(self, at: str) -> object:
         rows = self.graph.query(PEOPLE, at=at).to_json_rows()

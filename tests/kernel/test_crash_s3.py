@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.crash_campaign import Zygote
@@ -16,12 +14,6 @@ pytestmark = pytest.mark.s3
 ONE_SIDED = ("insert_one", "branch_create", "branch_delete", "tag_create")
 # Of one piece of work; the long campaign dies at all of them.
 REQUESTS_MAX = 3
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as one:
-        yield one
 
 
 def crash_at_requests(zygote: Zygote, name: str, *sides: Side, most: int | None = None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,6 @@ AT_SWEEP = {
     "audit_repeats": ("sweep", "durable.after"),
 }
 AT_POWER_CUT = ("publish_skips_sync", "publish_syncs_afterwards", "publish_never_syncs_the_manifest")
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as one:
-        yield one
 
 
 def is_caught(campaign: Campaign, moment: str | None) -> bool:

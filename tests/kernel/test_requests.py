@@ -15,7 +15,7 @@ from omnigraph.limits import CLAIM_LOOK_COMMITS
 from omnigraph.manifest import branches, publish
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.store.objects.backend import Meter
-from tests.support.fleet_log import assert_commit_requests, assert_requests, requests_in_sequence, requests_of
+from tests.support.fleet_log import assert_commit_requests, assert_in_sequence, assert_requests, requests_of
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, create, ids_of, insert, open_graph, wide_schema
 from tests.support.s3_server import S3Server, s3_server
 
@@ -201,7 +201,7 @@ def test_s3_requests_do_not_depend_on_the_number_of_types(s3_server: S3Server, t
     check_remote(s3_server, uri, kernel, TypeKey("node:T0"), "a")
     found = requests_of(s3_server, kernel, lambda: branches.create_branch(kernel, "x", kernel.snapshot()))
     assert_requests(found, CREATE_BRANCH)
-    assert requests_in_sequence(s3_server, lambda number: insert(kernel, {"node:T0": [f"s{number}"]})) == 6
+    assert_in_sequence(s3_server, lambda number: insert(kernel, {"node:T0": [f"s{number}"]}), 6)
     kernel.close()
 
 
@@ -215,7 +215,7 @@ def check_depths(server: S3Server, depths: tuple[int, ...]) -> None:
         done = depth
         check_remote(server, uri, kernel, PERSON, f"d{depth}")
         name = f"s{depth}"
-        assert requests_in_sequence(server, lambda number, name=name: insert(kernel, {CITY: [f"{name}-{number}"]})) == 6  # type: ignore[misc]
+        assert_in_sequence(server, lambda number, name=name: insert(kernel, {CITY: [f"{name}-{number}"]}), 6)  # type: ignore[misc]
     kernel.close()
 
 
@@ -254,7 +254,7 @@ def test_s3_commit_on_a_branch_asks_for_the_name_without_waiting(s3_server: S3Se
     on_branch = [one.replace("nodes/", "nodes/tree/").replace("__manifest/", "__manifest/tree/") for one in COMMIT]
     assert_requests(found, ["HEAD __manifest/_versions", *on_branch])
     assert len(found) <= 14
-    assert requests_in_sequence(s3_server, lambda number: insert(kernel, {PERSON: [f"s{number}"]}, "x")) == 6
+    assert_in_sequence(s3_server, lambda number: insert(kernel, {PERSON: [f"s{number}"]}, "x"), 6)
     kernel.close()
 
 

@@ -15,10 +15,11 @@ from tests.oracle.compare import rows_of
 from tests.oracle.duck import Said, Twin, answers, load
 from tests.oracle.mutants import MUTANTS
 from tests.oracle.worlds import World, create
+from tests.support.examples import IS_LONG
 
 pytestmark = pytest.mark.slow
 
-WORLDS = 6
+WORLDS = 6 if IS_LONG else 3
 QUERIES = 50
 CAUGHT = (
     "null is unequal to everything", "parallel edges count", "ties are left as they come", "nulls come last",

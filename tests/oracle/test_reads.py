@@ -15,11 +15,11 @@ from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import TooManyRows, evaluate
 from tests.oracle.queries import Made, Maker
 from tests.oracle.worlds import World, create
-from tests.support.examples import examples
+from tests.support.examples import IS_LONG, examples
 
 pytestmark = pytest.mark.slow
 
-WORLDS = 8
+WORLDS = 8 if IS_LONG else 4
 # Beyond it the reference takes seconds to minutes, for nothing that fewer rows would not show.
 ROWS_MAX = 10_000
 _relaxed = partial(

@@ -35,7 +35,7 @@ from tests.support.case_runner import needs_graph, run_case
 from tests.support.examples import spread
 from tests.support.pipeline_fixtures import world
 
-SAMPLE = 24
+SAMPLE = 14
 
 
 def query_cases() -> list[Case]:
@@ -111,14 +111,14 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_random_queries_on_spark_equal_the_reference(worlds: list[World], quick: Any) -> None:
-    # The last two have stages.
-    assert disagreements(worlds, quick, (2, 3, 5_010, 5_011)) == []
+    # The last one has stages.
+    assert disagreements(worlds, quick, (3, 5_011)) == []
 
 
 @pytest.mark.spark
 @pytest.mark.long
 def test_many_random_queries_on_spark_equal_the_reference(worlds: list[World], quick: Any) -> None:
-    assert disagreements(worlds, quick, range(1_000, 1_300)) == []
+    assert disagreements(worlds, quick, (2, 5_010, *range(1_000, 1_300))) == []
 
 
 # -- mutants ---------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tests.support.change_fixtures import (
     write,
 )
 from tests.support.datasource_fixtures import things
+from tests.support.graph_template import copy_built
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
-    """A graph with every sort of change in its history: also a merge, a compaction and a rewrite of equal values."""
-    graph = new_graph(tmp_path)
+    return copy_built(build, tmp_path / "graph.omni", actor="ada")
+
+
+def build(path: Path) -> og.Graph:
+    """Return a graph with every sort of change: also a merge, a compaction and a rewrite of equal values."""
+    graph = og.init(path, SCHEMA, actor="ada")
     write(graph, node("a", v=1.0, image=image(b"one")), node("b", tags=["x"]), node("q", "Q"), edge("e", "a", "b"))
     write(graph, node("a", v=2.0, image=image(b"two")), edge("e", "a", "b", w=3))
     graph.branches.create("side")

@@ -60,12 +60,14 @@ class Soak:
         process.start()
         return process
 
-    def run(self, roles: list[str], seconds: float, kills_per_second: float) -> None:
-        """Keep one member of each role at work; kill and replace some of them on the way."""
+    def run(
+        self, roles: list[str], seconds: float, kills_per_second: float, is_enough: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Keep one member of each role at work, as long as it takes; kill and replace some of them on the way."""
         FORKS.set_forkserver_preload(["tests.support.soak_preload"])
         members = [self.start(role) for role in roles]
         try:
-            self._watch(members, seconds, kills_per_second)
+            self._watch(members, seconds, kills_per_second, is_enough)
             (self.folder / STOP).touch()
             for process in members:
                 process.join()
@@ -75,9 +77,15 @@ class Soak:
             for process in members:
                 process.kill()
 
-    def _watch(self, members: list[ForkServerProcess], seconds: float, kills_per_second: float) -> None:
+    def _watch(
+        self,
+        members: list[ForkServerProcess],
+        seconds: float,
+        kills_per_second: float,
+        is_enough: Callable[[], bool],
+    ) -> None:
         until = None
-        while until is None or clock.elapsed() < until:
+        while until is None or (clock.elapsed() < until and not is_enough()):
             members[0].join(LOOK_SECONDS)
             born = [one for one in members if (self.folder / f"{one.name}.diary").exists()]
             if until is None and len(born) == len(members):
@@ -112,7 +120,12 @@ def judge(soak: Soak, least: int) -> Ledger:
 def test_soak_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     create(tmp_path / "g.omni").close()
     soak = Soak(tmp_path / "g.omni", tmp_path, Random(1))
-    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 10, kills_per_second=0.8)
+
+    def is_enough() -> bool:
+        ledger = Ledger.read(soak.folder)
+        return soak.killed >= 3 and ledger.writes >= 20 and {"optimized", "cleaned up"} <= ledger.counts.keys()
+
+    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 10, 0.8, is_enough)
     ledger = judge(soak, 5)
     assert soak.killed > 0, "nobody was killed"
     assert {"optimized", "cleaned up"} & ledger.counts.keys(), "nothing was kept in order"

@@ -17,6 +17,8 @@ from typing import Any, Final, Literal
 import pytest
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
+from omnigraph.manifest import commit_loop
+
 BUCKET: Final = "graphs"
 MUTATING: Final = frozenset({"PUT", "POST", "DELETE"})
 
@@ -132,8 +134,11 @@ class S3Server:
         self._thread.join()
         self._server.server_close()
         _reset_backend()
-        # Moto's answers form cycles with their buffers; collected now, they cannot warn in somebody else's test.
-        gc.collect()
+        # Moto's answers form cycles with their buffers; collected now, they cannot warn in another test. They are
+        # young: to look at everything that a worker holds takes seconds after a thousand tests.
+        gc.collect(1)
+        # What this process knows of the writers of a graph is no knowledge of the next graph at the same address.
+        commit_loop._turns.clear()
 
     @property
     def endpoint(self) -> str:
