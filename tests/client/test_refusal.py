@@ -26,7 +26,7 @@ def travelled(error: OmniGraphError, source: str | None = None) -> OmniGraphErro
 @pytest.mark.parametrize("effect", Effect)
 def test_refusal_every_class_comes_back(kind: type[OmniGraphError], effect: Effect) -> None:
     sent = kind(
-        "what happened", effect=effect, member="head", expected=None, conflicts=[{"kind": "OrphanEdge", "message": "m"}]
+        "what happened", effect=effect, member="head", expected=None, conflicts=[{"kind": "Orphan", "message": "m"}]
     )
     came = travelled(sent)
     assert type(came) is kind
