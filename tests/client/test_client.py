@@ -200,7 +200,13 @@ def test_connect_nobody_listens_is_an_error_without_effect(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_load_extends_the_read_timeout_and_no_other(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("timeout", "read"),
+    [(3, SERVER_LOAD_SECONDS_MAX), (SERVER_LOAD_SECONDS_MAX + 1, SERVER_LOAD_SECONDS_MAX + 1), (None, None)],
+)
+def test_load_extends_the_read_timeout_and_no_other(
+    is_async: bool, timeout: float | None, read: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timeouts: list[dict[str, float | None]] = []
 
     def handle(self: object, request: httpx.Request) -> httpx.Response:
@@ -212,14 +218,14 @@ def test_load_extends_the_read_timeout_and_no_other(is_async: bool, monkeypatch:
         return handle(self, request)
 
     async def load_async() -> None:
-        async with og.connect_async("http://localhost", graph="g", timeout=3) as served:
+        async with og.connect_async("http://localhost", graph="g", timeout=timeout) as served:
             await served.load(b"{}")
 
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", handle)
     monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle_async)
-    with og.connect("http://localhost", graph="g", timeout=3) as served, pytest.raises(GraphError):
+    with og.connect("http://localhost", graph="g", timeout=timeout) as served, pytest.raises(GraphError):
         asyncio.run(load_async()) if is_async else served.load(b"{}")
-    assert timeouts == [{"connect": 3, "read": SERVER_LOAD_SECONDS_MAX, "write": 3, "pool": 3}]
+    assert timeouts == [{"connect": timeout, "read": read, "write": timeout, "pool": timeout}]
 
 
 @pytest.mark.parametrize(

@@ -180,12 +180,12 @@ def _client_options(url: str, token: str | None, timeout: float | None) -> dict[
 
 
 def _request_arguments(request: Request, timeout: httpx.Timeout) -> dict[str, Any]:
-    """Return the arguments of httpx; a request that takes long extends only the read timeout of its connection."""
+    """Return the arguments of httpx; a request that takes long extends only the read timeout, and never shortens it."""
     import httpx
 
     seconds = timeout.as_dict()
-    if request.seconds is not None:
-        seconds["read"] = request.seconds
+    if request.seconds is not None and seconds["read"] is not None:
+        seconds["read"] = max(seconds["read"], request.seconds)
     headers = dict(request.headers)
     if isinstance(request.body, Path):
         headers["content-length"] = str(request.body.stat().st_size)

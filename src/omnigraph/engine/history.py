@@ -16,7 +16,7 @@ from ulid import ULID
 from omnigraph import clock
 from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import GRAPH, on_branch
-from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.revisions import AsOf, microseconds_of
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId, OperationId, is_ulid
@@ -208,4 +208,4 @@ def _parse_kind(word: str) -> AuditKind:
 def _microseconds(timestamp: datetime) -> int:
     if timestamp.tzinfo is None:
         raise UsageError(f"`{timestamp}` has no time zone; pass one, such as `tzinfo=UTC`")
-    return int(timestamp.timestamp() * 1_000_000)
+    return microseconds_of(timestamp)

@@ -120,7 +120,7 @@ class Revisions:
 
     def _newest_until(self, branch: str, at: datetime) -> Commit:
         """Return the newest commit of a branch that is not after a timestamp."""
-        until = _microseconds(_instant(at))
+        until = microseconds_of(_instant(at))
         # Follow first parents only: merged commits were not on the branch before the merge.
         expected = self.kernel.snapshot(branch).head
         for commit in self.kernel.history(branch):
@@ -184,7 +184,8 @@ def _instant(at: datetime) -> datetime:
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def _microseconds(instant: datetime) -> int:
+def microseconds_of(instant: datetime) -> int:
+    """Return a timestamp as microseconds since 1970, exactly."""
     # Integer arithmetic: a float of seconds cannot represent every microsecond.
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
