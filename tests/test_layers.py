@@ -56,7 +56,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     ),
     "engine": (
         frozenset({"arguments", "external_blobs", "json_text", "tasks"}),
-        frozenset({"authorization", "revisions"}),
+        frozenset({"authorization", "past_schemas", "revisions"}),
         frozenset({"session"}),
         frozenset({"entity_lookup", "export", "history", "information_flow", "query"}),
         frozenset({"changes"}),

@@ -18,8 +18,9 @@ from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.branches import Branches, Tags
 from omnigraph.engine.maintain.maintenance import Maintenance
+from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.context import Caches
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import CommitNotFound

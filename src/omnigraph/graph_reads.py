@@ -11,13 +11,14 @@ from omnigraph.engine import export, history
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.entity_lookup import Blob, blob
 from omnigraph.engine.export import ExportFormat
+from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
 from omnigraph.engine.query import run as run_query
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.query.physical_plan import Explanation
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, DRAWN_NODES, ENTITY_LOG_COMMITS, FEED_COMMITS

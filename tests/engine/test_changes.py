@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 import omnigraph as og
 from omnigraph.engine.changes import state_diff
-from omnigraph.engine.revisions import Naming
+from omnigraph.engine.past_schemas import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine import revisions as names_module
+from omnigraph.engine import past_schemas as names_module
 from omnigraph.engine import session as session_module
-from omnigraph.engine.revisions import THEN
+from omnigraph.engine.past_schemas import THEN
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.catalog import Catalog, Type
 from omnigraph.manifest.model import Snapshot
@@ -79,18 +79,18 @@ def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.engine import revisions
+    from omnigraph.engine import past_schemas
 
-    real = revisions.compare_columns
+    real = past_schemas.compare_columns
 
-    def by_name(old: Type, new: Type) -> revisions.Columns:
+    def by_name(old: Type, new: Type) -> past_schemas.Columns:
         ids = {one.name: one.property_id for one in new.properties.values()}
         renumbered = {
             name: replace(one, property_id=ids.get(name, -one.property_id)) for name, one in old.properties.items()
         }
         return real(replace(old, properties=renumbered), new)
 
-    monkeypatch.setattr(revisions, "compare_columns", by_name)
+    monkeypatch.setattr(past_schemas, "compare_columns", by_name)
     assert _is_caught(tmp_path)
 
 

@@ -19,9 +19,9 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
-from omnigraph.pipeline.declared import observability as lineage_module
+from omnigraph.pipeline.declared import lineage as lineage_module
 from omnigraph.pipeline.declared.config import SourceDeclaration, parse_pipelines
-from omnigraph.pipeline.declared.observability import Lineage, name_dataset
+from omnigraph.pipeline.declared.lineage import Lineage, name_dataset
 
 TEXT = """
 pipelines:

@@ -21,9 +21,9 @@ import pytest
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
-from omnigraph.pipeline.declared import observability as metrics_module
+from omnigraph.pipeline.declared import lineage as metrics_module
 from omnigraph.pipeline.declared.config import parse_pipelines
-from omnigraph.pipeline.declared.observability import PipelineMetrics, serving_metrics
+from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import (
     FAILED,

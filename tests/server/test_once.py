@@ -14,7 +14,7 @@ from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
-from omnigraph.manifest import commit_loop, kernel
+from omnigraph.manifest import idempotency, kernel
 from tests.support.live_server import ADD, PEOPLE, SCHEMA, Live, Reply
 
 pytestmark = pytest.mark.slow
@@ -133,7 +133,7 @@ def test_repeated_write_is_found_after_it_left_the_window(live: Live, monkeypatc
     for number in range(6):
         assert add(live, new_ulid(), f"w{number}").status == 200
     window = live.service.registry.served["g"].graph.snapshot().state.commits
-    assert commit_loop.find_request(window, commit_loop.RequestKey(operation, None)) is None
+    assert idempotency.find_request(window, idempotency.RequestKey(operation, None)) is None
     assert add(live, operation, "again").json()["omnigraph_code"] == "conflict.repeated"
     assert "again" not in names(live)
 

@@ -108,7 +108,7 @@ def _run(
 
 def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report]) -> Report:
     from omnigraph.cluster import Cluster, ClusterError, Report
-    from omnigraph.cluster.config import error
+    from omnigraph.cluster.findings import error
     from omnigraph.errors import OmniGraphError
 
     try:

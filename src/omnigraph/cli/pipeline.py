@@ -293,7 +293,7 @@ def _writing_metrics(file: Path | None, name: str) -> Iterator[list[RunReport]]:
     finally:
         if file is not None:
             from omnigraph.clock import now_us
-            from omnigraph.pipeline.declared.observability import PipelineMetrics
+            from omnigraph.pipeline.declared.metrics import PipelineMetrics
 
             metrics, at = PipelineMetrics(), now_us() / 1e6
             if reports:
@@ -377,7 +377,7 @@ def schedule(
     metrics_host: MetricsHost = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
-    from omnigraph.pipeline.declared.observability import PipelineMetrics, serving_metrics
+    from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
     from omnigraph.pipeline.scheduler.runner import run_schedule
 
     book, read = _locate(target, file, cluster)

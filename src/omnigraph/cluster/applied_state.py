@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, ClusterError, cluster_error, has_errors, read_storage
+from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
+from omnigraph.cluster.findings import ClusterError, cluster_error, has_errors
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, AppliedState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
 from omnigraph.engine.external_blobs import SERVER_SAFE, BlobBase, BlobRules

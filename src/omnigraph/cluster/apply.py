@@ -10,17 +10,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from omnigraph.cluster.config import (
-    CONFIG_NAME,
-    ClusterError,
-    Finding,
-    cluster_error,
-    error,
-    has_errors,
-    read_config,
-    warning,
-)
+from omnigraph.cluster.config import CONFIG_NAME, read_config
 from omnigraph.cluster.desired import DesiredState, read_desired
+from omnigraph.cluster.findings import ClusterError, Finding, cluster_error, error, has_errors, warning
 from omnigraph.cluster.ledger import (
     AppliedState,
     ClusterLock,

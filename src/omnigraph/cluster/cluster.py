@@ -17,8 +17,9 @@ import orjson
 from omnigraph import clock
 from omnigraph.cluster.applied_state import applied_blob_rules, applied_schema, choose_graph, read_applied
 from omnigraph.cluster.apply import Apply
-from omnigraph.cluster.config import ClusterError, Finding, error, has_errors, read_config, warning
+from omnigraph.cluster.config import read_config
 from omnigraph.cluster.desired import DesiredState, read_desired
+from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
 from omnigraph.cluster.ledger import (
     AppliedState,
     ClusterLock,
@@ -94,7 +95,7 @@ def _desired_text(desired: DesiredState, address: str) -> str:
 
 
 def _metadata_text(resource: Json) -> str:
-    # What the ledger alone knows is no difference.
+    # Only the ledger has these members, so they are not compared.
     shown = {name: value for name, value in resource.items() if name not in ("digest", "incarnation")}
     return orjson.dumps(shown, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() if shown else ""
 

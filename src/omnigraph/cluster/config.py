@@ -1,4 +1,4 @@
-"""`cluster.yaml`: graphs, schemas, queries, policies and embedding providers, parsed and validated into coded findings.
+"""`cluster.yaml`: graphs, schemas, queries, policies and embedding providers of a cluster, parsed and validated.
 
 Reads the one file and nothing that it names; `desired` reads and compiles those.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 import yaml
 
+from omnigraph.cluster.findings import ClusterError, Finding, cluster_error
 from omnigraph.engine.external_blobs import BLOB_SCOPES, BlobBase
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
@@ -21,67 +22,9 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import CLUSTER_CONFIG_BYTES_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_declarations
 from omnigraph.pipeline.declared.document import PipelineDocument
-from omnigraph.public_values import PublicValue
 from omnigraph.source_files import read_regular_file
 from omnigraph.store.objects.uri import Location
 from omnigraph.yaml_document import Document, Problem
-
-Level = Literal["error", "warning"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(PublicValue):
-    """A problem. `path` names a member of `cluster.yaml`, a file or a resource; lines and columns count from 1."""
-
-    code: str
-    severity: Level
-    path: str
-    message: str
-    line: int | None = None
-    column: int | None = None
-
-    def render(self) -> str:
-        """Return the finding on a line."""
-        position = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
-        return f"{self.severity}[{self.code}]: {position}: {self.message}"
-
-
-def error(code: str, path: str, message: str) -> Finding:
-    """Return a finding that makes a command fail."""
-    return Finding(code, "error", path, message)
-
-
-def warning(code: str, path: str, message: str) -> Finding:
-    """Return a finding that a command only reports."""
-    return Finding(code, "warning", path, message)
-
-
-def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return True if any finding is an error."""
-    return any(finding.severity == "error" for finding in findings)
-
-
-class ClusterError(OmniGraphError):
-    """A cluster command that cannot go on; `findings` say why."""
-
-    code = "cluster.rejected"
-
-    @classmethod
-    def of(cls, findings: Sequence[Finding]) -> ClusterError:
-        """Return the error of findings; its message has a line for each."""
-        text = "\n".join(finding.render() for finding in findings)
-        return cls(text, findings=[finding.to_json() for finding in findings])
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        items: Any = self.context.get("findings", ())
-        return tuple(Finding.from_json(item) for item in items)
-
-
-def cluster_error(code: str, path: str, message: str) -> ClusterError:
-    """Return the error of a single finding."""
-    return ClusterError.of([error(code, path, message)])
-
 
 CONFIG_NAME: Final = "cluster.yaml"
 # What later versions of the format will mean; refused by name, so that nothing is silently ignored.
@@ -161,7 +104,7 @@ def read_config(directory: str | Path) -> ClusterConfig:
 def read_storage(directory: Path) -> str:
     """Return the storage of the `cluster.yaml` of a directory, whatever else the file says.
 
-    For those who use what is deployed: a server must start while the folder is being edited.
+    For commands that use what is deployed: a server must be able to start while the folder is being edited.
     """
     data, _ = read_regular_file(directory / CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
     document = _ClusterDocument(CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
@@ -229,7 +172,11 @@ class _ClusterDocument(Document):
         entries = self.entries(node)
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key.value, str) and not _IDENTIFIER.fullmatch(key.value):
-                self.fault(key, f"`{key.value}` cannot name a {noun}; use letters, digits, `-` and `_`", "invalid_name")
+                self.fault(
+                    key,
+                    f"`{key.value}` cannot name a {noun}; use at most 64 letters, digits, `-` and `_`, a letter first",
+                    "invalid_name",
+                )
         return entries
 
     def check_graph_ids(self, node: yaml.Node | None) -> None:
@@ -394,7 +341,7 @@ def _policies(
 def _pipelines(
     document: _ClusterDocument, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration], directory: Path
 ) -> dict[str, PipelineDeclaration]:
-    """Read pipelines as a file of their own has them; in a cluster each names its graph."""
+    """Read pipelines as in a pipeline file; in a cluster, each must name its graph."""
     if not isinstance(node, yaml.MappingNode):
         if node is not None:
             document.fault(node, "expected a mapping")

@@ -15,15 +15,8 @@ from typing import Any
 
 import orjson
 
-from omnigraph.cluster.config import (
-    CONFIG_NAME,
-    ClusterConfig,
-    Finding,
-    GraphDeclaration,
-    PolicyDeclaration,
-    error,
-    warning,
-)
+from omnigraph.cluster.config import CONFIG_NAME, ClusterConfig, GraphDeclaration, PolicyDeclaration
+from omnigraph.cluster.findings import Finding, error, warning
 from omnigraph.errors import PolicyError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog

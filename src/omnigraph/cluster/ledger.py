@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import orjson
 
 from omnigraph import clock
-from omnigraph.cluster.config import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.cluster.desired import sha256
+from omnigraph.cluster.findings import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.manifest.locks import HeldLock, LockHeld, LockInfo, LockUnreadable, NumberedLocks
 from omnigraph.store.objects.control_objects import Objects

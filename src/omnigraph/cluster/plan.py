@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 import orjson
 
 from omnigraph import clock
-from omnigraph.cluster.config import Finding, warning
 from omnigraph.cluster.desired import DesiredState, Resource, sha256
+from omnigraph.cluster.findings import Finding, warning
 from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, graph_path, unreadable_object
 from omnigraph.errors import GraphNotFound, OmniGraphError
 from omnigraph.graph import open as open_graph
@@ -89,7 +89,7 @@ class Approvals:
 
     @classmethod
     def read(cls, ledger: Ledger, state: AppliedState) -> Approvals:
-        """Read the approvals of a cluster. The ledger decides which are used: a crash may have kept one unmarked."""
+        """Read the approvals of a cluster; the ledger decides which are used: a crash may leave a used one unmarked."""
         used = {approval_path(approval_id) for approval_id in state.approval_records}
         artifacts = ledger.read_json("approvals")
         for path, item in artifacts.items():
@@ -105,7 +105,7 @@ class Approvals:
         return next((item for item in self._open(change) if self._is_bound(item, change, config_digest)), None)
 
     def is_stale(self, change: Change, config_digest: str) -> bool:
-        """Return True if the change was approved in another form only."""
+        """Return True if the change was approved, but not in its present form."""
         return any(self._open(change)) and self.find(change, config_digest) is None
 
     def _open(self, change: Change) -> list[Json]:
@@ -245,7 +245,7 @@ def _changed_metadata(after: Resource, before: Json) -> str | None:
 
 
 def graph_of(address: str) -> str | None:
-    """Return the graph that a resource belongs to, or None for policies and providers."""
+    """Return the graph that a resource belongs to; None for policies, providers and pipelines."""
     kind, _, rest = address.partition(".")
     return rest.partition(".")[0] if kind in ("graph", "schema", "query") else None
 

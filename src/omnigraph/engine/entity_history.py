@@ -21,7 +21,8 @@ from omnigraph.engine.changes.commit_diff import States, image_texts
 from omnigraph.engine.changes.row_diff import changed_columns, row_image
 from omnigraph.engine.entity_lookup import entity_id, find_type
 from omnigraph.engine.history import public_commits
-from omnigraph.engine.revisions import NOW, AsOf
+from omnigraph.engine.past_schemas import NOW
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import BranchId, CommitId

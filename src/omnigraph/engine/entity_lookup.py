@@ -10,8 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
+from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId

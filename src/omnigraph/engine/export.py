@@ -23,8 +23,9 @@ import pyarrow as pa
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.entity_lookup import blob_properties, entity_columns, find_type, rename_ends
 from omnigraph.engine.json_text import datetime_texts, join_lists, json_text, string_bytes, value_texts
+from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.result import python_rows
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Scalar, Type

@@ -14,7 +14,8 @@ from omnigraph.display import commit_note, html_text, summarize
 from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
-from omnigraph.engine.revisions import THEN, AsOf, Reshaping, compare, compare_columns
+from omnigraph.engine.past_schemas import THEN, Reshaping, compare, compare_columns
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
 from omnigraph.engine.tasks import ChooseRunner, TaskStore, Threads, graph_access

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.revisions import Columns, compare_columns
+from omnigraph.engine.past_schemas import Columns, compare_columns
 from omnigraph.engine.tasks import Runner, TaskStore
 from omnigraph.engine.write.staging import gather_rows, put_column, rewrite_rows
 from omnigraph.lang.catalog import (

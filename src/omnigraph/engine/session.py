@@ -26,19 +26,8 @@ from omnigraph.engine.authorization import (
     restrict_snapshot,
 )
 from omnigraph.engine.external_blobs import BlobReader, BlobRules
-from omnigraph.engine.revisions import (
-    NOW,
-    THEN,
-    AsOf,
-    Naming,
-    Revisions,
-    check_names,
-    check_version,
-    commit_not_found,
-    names_today,
-    read_with,
-    without_purged,
-)
+from omnigraph.engine.past_schemas import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
+from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey

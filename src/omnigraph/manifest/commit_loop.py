@@ -1,71 +1,32 @@
-"""The commit loop: prepare a plan on the head of a branch, publish it at most once, prepare it again after a lost race.
+"""The commit loop: prepare a plan on the head of a branch, publish it, and prepare it again after a lost race.
 
 Optimistic concurrency: the compare-and-swap on `__manifest` in `publish` decides alone. Around it, the writers of one
 process take turns (`BranchTurn`), and processes that keep losing queue up by claims (`locks`).
-
-A commit stores its idempotency key as a property, so a client that lost a response can look it up, or simply retry.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
-from ulid import ULID
-
 from omnigraph import clock, ids
-from omnigraph.errors import ConflictError, Effect, GraphError, OmniGraphError, ReadSetChanged, StorageError
-from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged, StorageError
+from omnigraph.ids import BranchId, OperationId
 from omnigraph.limits import HEAD_CACHE_MAX, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX, TURN_SECONDS_MAX
 from omnigraph.lru import LruCache
 from omnigraph.manifest.heads import BranchHeads, ObservedHead
 from omnigraph.manifest.links import Links
 from omnigraph.manifest.locks import ClaimLine
-from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
 from omnigraph.manifest.publish import Moved, publish
 from omnigraph.store.store import Store
-
-REQUEST_ID = "request_id"
-
-
-@dataclass(frozen=True, slots=True)
-class RequestKey:
-    """An idempotency key and the actor it belongs to: the same id of another actor is another key."""
-
-    request_id: str
-    actor: str | None
-
-    def is_of(self, commit: Commit) -> bool:
-        """Return True if a commit has the key; without an actor, no matter who made it."""
-        return commit.properties.get(REQUEST_ID) == self.request_id and self.actor in (None, commit.actor)
-
-
-def reject_repeated(snapshot: Snapshot, key: RequestKey, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
-    """Raise if a commit of this branch has the key; the log is read only for an id older than the window."""
-    window = snapshot.state.commits
-    commit = find_request(window, key)
-    if commit is None and window and ULID.from_str(key.request_id).milliseconds * 1_000 < window[0].created_at_us:
-        commit = find_request(all_commits().values(), key)
-    if commit is not None:
-        raise GraphError(
-            f"this write was already applied as commit {commit.commit_id}; nothing was written again",
-            code="conflict.repeated",
-            effect=Effect.APPLIED,
-            operation_id=key.request_id,
-            graph_commit_id=commit.commit_id,
-        )
-
-
-def find_request(commits: Iterable[Commit], key: RequestKey) -> Commit | None:
-    """Return the commit with an idempotency key."""
-    return next((commit for commit in commits if key.is_of(commit)), None)
 
 
 class BranchTurn:
@@ -240,7 +201,7 @@ class CommitLoop:
         return self._turns.get_or_create(branch_id, partial(shared_turn, self._store.root.uri, branch_id))
 
     def _publish_loop(self, attempt: Attempt, turn: BranchTurn) -> Receipt | None:
-        """Publish while holding the turn: prepare on the head what is not prepared on it yet, after each lost race.
+        """Publish while holding the turn: prepare on the newest head, and again after each lost race.
 
         Bounded by `count_loss`, which raises when the policy allows no further attempt.
         """

@@ -21,9 +21,10 @@ from omnigraph.ids import BranchId, CommitId, OperationId, hints_at, is_operatio
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
 from omnigraph.manifest import encoding, history
-from omnigraph.manifest.commit_loop import REQUEST_ID, CommitLoop, Prepare, RequestKey, reject_repeated
+from omnigraph.manifest.commit_loop import CommitLoop, Prepare
 from omnigraph.manifest.heads import BranchHeads, NameRecord
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
+from omnigraph.manifest.idempotency import REQUEST_ID, RequestKey, reject_repeated
 from omnigraph.manifest.links import Links
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, MESSAGE, BranchNames, Commit, Pin, Snapshot, fork_names
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt

@@ -12,7 +12,8 @@ from omnigraph.docstrings import complete_docs
 from omnigraph.engine.changes.cursor import ChangeFilter
 from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.past_schemas import NOW, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.tasks import GraphAccess, Progress, graph_access, reporting_to
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid

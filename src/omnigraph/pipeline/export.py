@@ -22,7 +22,8 @@ from pyarrow import fs
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.export import column_names, record_chunks
 from omnigraph.engine.json_text import json_text
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.past_schemas import NOW, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of

@@ -1,4 +1,4 @@
-"""Embed, optimize, verify and schema changes, with tasks in threads or on Spark executors."""
+"""Embed, optimize, verify and apply schemas like the engine, but on Spark executors if the data is large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set rules: ids and `@unique` tuples are distinct, endpoints exist, deletes leave no dangling edges, `@card` holds.
+"""Rules across rows: ids and `@unique` tuples are distinct, endpoints exist, no edge dangles, `@card` holds.
 
 Tuples are compared value by value, never as joined strings; a tuple that contains a null is exempt.
 
@@ -281,7 +281,7 @@ def _out_degrees(
         before = committed.matching(delta.key, ("id", "src"), {"src": sources})
         is_kept = ~is_among(one_array(before.column("id")), delta.gone)
         kept.append(one_array(before.column("src")).filter(pa.array(is_kept)))
-    # A node that goes has no cardinality to keep; that no edge of it stays is the rule on orphans.
+    # A removed node has no bounds to keep; `orphans` checks that none of its edges stays.
     nodes = changes.node(delta.type.source)
     if nodes is not None:
         sources = without(sources, without(nodes.deleted, nodes.ids))

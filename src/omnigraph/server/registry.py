@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from omnigraph import graph as graphs
-from omnigraph.cluster.config import ClusterError, check_graph_id, error
+from omnigraph.cluster.config import check_graph_id
+from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.maintain.maintenance import Maintenance, Reconciler

@@ -41,7 +41,8 @@ from omnigraph.engine.changes.state_diff import (
     selected,
 )
 from omnigraph.engine.json_text import json_text, value_texts
-from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
+from omnigraph.engine.past_schemas import NOW, Naming, check_names
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import (
     ChangeFeedGap,

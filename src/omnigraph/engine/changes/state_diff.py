@@ -20,7 +20,8 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import ALL, ChangeFilter
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
-from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
+from omnigraph.engine.past_schemas import NOW, Naming, check_names
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.catalog import Type, TypeKey

@@ -1,4 +1,4 @@
-"""Compact small fragments, derive the indexes of a schema, and build and update them.
+"""Compact the types of a branch, and build, extend and list the indexes that its schema declares.
 
 Changes no result and deletes nothing. Data is rewritten before the commit queues for the branch, and then rebased on
 concurrent writes, so that neither waits for the other.
@@ -181,7 +181,7 @@ class _Optimize:
         raise AssertionError("the last attempt skips types that were outpaced")
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        """Carry all that is staged over to a state; this may be in the turn of the branch, so it must be quick."""
+        """Rebase all staged work on a snapshot. Must be quick: the branch's turn may be held meanwhile."""
         lost = [key for key in self._staged if not self._carried_over(snapshot, key)]
         for key in lost:
             self._rows[key] = TypeOptimized(key, skipped=Skip.OUTPACED)
@@ -458,7 +458,7 @@ class _Ensure:
 
 
 def describe_coverage(dataset: Dataset) -> Iterator[str]:
-    """Report indexes that another analyser built, that cover entities newer than themselves, or that lag behind."""
+    """Report indexes that another analyser built, that claim entities they were not built on, or that lag behind."""
     indexes = sorted(index_build.coverage(dataset).items())
     again = "until `omnigraph optimize` has built the indexes again"
     if outdated := ", ".join(name for name, index in indexes if index.is_outdated):

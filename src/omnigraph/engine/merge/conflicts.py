@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 import pyarrow as pa
 
-from omnigraph.engine.changes.row_diff import BlobValues, literal_values
+from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
 from omnigraph.engine.write.staging import put_column

@@ -18,7 +18,7 @@ import pyarrow as pa
 from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import SchemaResolution, refuse
-from omnigraph.engine.revisions import Reshaping, compare, compare_columns
+from omnigraph.engine.past_schemas import Reshaping, compare, compare_columns
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import Catalog, Type, TypeKey

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.row_diff import AFTER, BEFORE, BlobValues, RowChanges, compare, logical_form, row_changes
+from omnigraph.engine.changes.blob_values import BlobValues
+from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, compare, logical_form, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.conflicts import (
     Resolution,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engine.query.compare import validity
-from omnigraph.engine.query.ordering import Codes, encode_values, sort_keys, stable_order, string_ranks
+from omnigraph.engine.query.ordering import Codes, encode_values, rank_strings, sort_keys, stable_order
 from omnigraph.engine.query.vectors import (
     Lists,
     Numbers,
@@ -270,13 +270,11 @@ def _extremes(
 ) -> Any:
     of = groups.of if valid is None else groups.of[valid]
     if isinstance(vector, Strings):
-        ranks = string_ranks(vector.array) if vector.ranks is None else vector.ranks
-        # Any row of a rank has its text.
-        row_of_rank = np.zeros(int(ranks.max(initial=0)) + 2, np.int64)
-        row_of_rank[ranks] = np.arange(len(ranks))
+        ranks, dictionary, order = rank_strings(vector.array)
         best = _reduce(function, ranks if valid is None else ranks[valid], of, groups.size)
-        rows = row_of_rank[np.where(empty, 0, best)]
-        return vector.array.take(pa.array(rows, mask=empty))
+        indices = np.zeros(groups.size, np.int64)
+        indices[~empty] = order[best[~empty]]
+        return dictionary.take(pa.array(indices, mask=empty))
     assert isinstance(vector, Numbers)
     is_bool = vector.data.dtype == np.bool_
     data = vector.data.astype(np.uint8) if is_bool else vector.data

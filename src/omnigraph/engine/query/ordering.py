@@ -101,14 +101,18 @@ def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
 
 def string_ranks(array: Any) -> npt.NDArray[np.int64]:
     """Return the rank of every text among the distinct ones, -1 for null."""
+    return rank_strings(array)[0]
+
+
+def rank_strings(array: Any) -> tuple[npt.NDArray[np.int64], Any, npt.NDArray[np.int64]]:
+    """Return the rank of every text, the distinct texts, and their places in the order of their ranks."""
     encoded = array.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary).to_numpy()
     ranks = np.empty(len(order) + 1, np.int64)
     ranks[order] = np.arange(len(order))
     ranks[-1] = -1
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    row_ranks: npt.NDArray[np.int64] = ranks[codes]
-    return row_ranks
+    return ranks[codes], encoded.dictionary, order
 
 
 def _sortable_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -394,7 +394,7 @@ def path_of_nodes(clause: ast.Clause) -> tuple[ast.Variable, ast.Variable] | Non
 
 
 def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: ast.Variable) -> bool:
-    """Bind a variable to the nodes of a path; a bound one must be among them. True if the clause is of that kind."""
+    """Bind a variable to the nodes of a path, or restrict a bound one to them; False if it is an ordinary `in`."""
     bound, way = scope.get(variable.name), scope.get(path.name)
     if variable.name in ctx.params or variable.name == "_":
         return False

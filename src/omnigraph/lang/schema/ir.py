@@ -196,7 +196,7 @@ class SchemaIR:
 
 @dataclass(slots=True)
 class Resolution:
-    """The outcome of a resolution in the making: findings, notes, and the accepted name behind each new one."""
+    """A resolution in progress: its errors and notes, and the accepted name behind each new name."""
 
     source: Source
     origins: Origins

@@ -12,7 +12,8 @@ from typing import Final
 import pyarrow as pa
 
 from omnigraph import settings
-from omnigraph.engine.revisions import NOW, AsOf, Naming, check_names
+from omnigraph.engine.past_schemas import NOW, Naming, check_names
+from omnigraph.engine.revisions import AsOf
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph

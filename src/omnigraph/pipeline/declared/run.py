@@ -40,6 +40,7 @@ from omnigraph.pipeline.declared.check import (
     require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration, redact_errors
+from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.load_branch import (
     Publisher,
     complete_rows,
@@ -47,7 +48,6 @@ from omnigraph.pipeline.declared.load_branch import (
     delete_rows,
     remove_merged_branch,
 )
-from omnigraph.pipeline.declared.observability import Lineage
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source

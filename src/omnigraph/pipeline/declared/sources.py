@@ -1,32 +1,22 @@
-"""Reads the sources of a pipeline as Spark frames, bounded to what no earlier run has loaded; S3 without Hadoop's jars.
+"""Reads the sources of a pipeline as Spark frames, bounded to what no earlier run has loaded.
 
 An incremental source is read in a window of its column: above the watermark of the last run, up to the largest value
 when this run began. Rows that arrive meanwhile belong to the next run, so no row is lost or loaded twice.
-
-Tasks read the files with Arrow and the storage settings of the driver, one task for each file. Spark still parses JSON
-and CSV, so options mean the same as anywhere.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from omnigraph import clock
-from omnigraph.engine.tasks import GraphAccess, graph_access
-from omnigraph.errors import DataError, UsageError
-from omnigraph.ids import new_ulid
-from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX, PIPELINE_S3_BATCH_ROWS
-from omnigraph.pipeline.bulk_load.splits import COMPRESSIONS, File, find_files
+from omnigraph.errors import UsageError
+from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
     column_of,
@@ -36,140 +26,8 @@ from omnigraph.pipeline.declared.columns import (
     type_of,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
-from omnigraph.pipeline.filesystems import open_file, open_stream
-from omnigraph.pipeline.spark.executors import map_tasks
+from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, S3, read_s3_files
 from omnigraph.pipeline.spark.session import first_line, run_job
-from omnigraph.rules.arrow_typing import pc
-
-S3: Final = "s3://"
-# What Hadoop says if no class is configured for the scheme of an address.
-_NO_FILE_SYSTEM: Final = "No FileSystem for scheme"
-_LINES: Final = ("csv", "json", "text")
-_LINE_BLOCK_BYTES: Final = 8 << 20
-
-ReadFile = Callable[[str], Iterator[pa.RecordBatch]]
-
-
-def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, str], schema: str | None = None) -> Any:
-    """Return the rows of a file, folder or pattern on S3; reads the footer of a Parquet file for its columns."""
-    files = find_files(path)
-    if format_name == "parquet":
-        return _read_parquet(spark, files, schema, is_merged=options.get("mergeSchema", "").lower() == "true")
-    refused = [
-        name
-        for name, value in options.items()
-        if (name.lower(), value.lower()) == ("multiline", "true")
-        or (name.lower() in ("encoding", "charset") and value.lower() not in ("utf-8", "utf8"))
-    ]
-    if format_name not in _LINES:
-        refused.append(format_name)
-    if refused or any(file.partitions for file in files):
-        subject = f"`{refused[0]}`" if refused else f"a partition column of `{format_name}`"
-        raise UsageError(
-            f"{subject} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
-            " org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
-            " org.apache.hadoop.fs.s3a.S3AFileSystem` to `spark.conf`",
-            path=path,
-        )
-    lines = _map_files(spark, files, _lines_reader(format_name, files, options), "value string")
-    reader = spark.read.options(**options)
-    reader = reader if schema is None else reader.schema(schema)
-    return lines if format_name == "text" else getattr(reader, format_name)(lines)
-
-
-def _read_parquet(spark: Any, files: Sequence[File], schema: str | None, *, is_merged: bool) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    columns: Any = None if schema is None else StructType.fromDDL(schema)
-    if columns is None:
-        columns = from_arrow_schema(_unify_schemas(files if is_merged else files[:1], files), prefer_timestamp_ntz=True)
-    arrow_schema = to_arrow_schema(columns, timezone="UTC")
-    values = {file.name: dict(file.partitions) for file in files}
-    return _map_files(spark, files, partial(_read_row_groups, arrow_schema, values), columns)
-
-
-def _unify_schemas(chosen: Sequence[File], files: Sequence[File]) -> pa.Schema:
-    """Return the columns of the chosen files, and the partition columns of all."""
-    schemas = [pq.read_schema(open_file(file.name)) for file in chosen]
-    unified = pa.unify_schemas(schemas, promote_options="permissive").remove_metadata()
-    for name in {name: None for file in files for name, _ in file.partitions}:
-        unified = unified if name in unified.names else unified.append(pa.field(name, pa.string()))
-    return unified
-
-
-def _map_files(spark: Any, files: Sequence[File], read: ReadFile, schema: Any) -> Any:
-    access = graph_access(files[0].name, new_ulid())
-    return map_tasks(spark, partial(_read_file, access, read), [file.name for file in files], schema)
-
-
-def _read_file(access: GraphAccess, read: ReadFile, name: str) -> Iterator[pa.RecordBatch]:
-    access.apply_settings()
-    yield from read(name)
-
-
-def _read_row_groups(
-    schema: pa.Schema, partitions: dict[str, dict[str, str | None]], name: str
-) -> Iterator[pa.RecordBatch]:
-    file = pq.ParquetFile(open_file(name))
-    for batch in file.iter_batches(PIPELINE_S3_BATCH_ROWS):
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        columns |= {
-            column: pa.repeat(pa.scalar(value, pa.string()), batch.num_rows)
-            for column, value in partitions[name].items()
-        }
-        yield pa.RecordBatch.from_arrays(
-            [
-                # A file that was written before a column was added has nulls there. Spark has microseconds.
-                columns.get(field.name, pa.nulls(batch.num_rows)).cast(
-                    field.type, safe=not pa.types.is_temporal(field.type)
-                )
-                for field in schema
-            ],
-            schema=schema,
-        )
-
-
-def _lines_reader(format_name: str, files: Sequence[File], options: Mapping[str, str]) -> ReadFile:
-    """Return what reads the lines of a file: of CSV with names, only if all files have the same."""
-    lowered = {name.lower(): value.lower() for name, value in options.items()}
-    if format_name != "csv" or lowered.get("header") != "true" or lowered.get("enforceschema") == "true":
-        return _read_lines
-    batches = ((batch, file.name) for file in files for batch in _read_lines(file.name) if batch.num_rows)
-    filled = next(batches, None)
-    return _read_lines if filled is None else partial(_read_lines_below, filled[0].column(0)[0].as_py(), filled[1])
-
-
-def _read_lines_below(header: str, first: str, name: str) -> Iterator[pa.RecordBatch]:
-    is_checked = False
-    for batch in _read_lines(name):
-        if batch.num_rows and not is_checked:
-            is_checked = True
-            if batch.column(0)[0].as_py() != header:
-                raise DataError(
-                    f"the header of `{name}` is not that of `{first}`; nothing was published. Read it as a source of"
-                    " its own, or take the columns by their position with `enforceSchema: true`"
-                )
-        yield batch
-
-
-def _read_lines(name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a text file, without those that are empty."""
-    compression = next((kind for ending, kind in COMPRESSIONS.items() if name.endswith(ending)), None)
-    rest = b""
-    with open_stream(name, compression) as stream:
-        while block := stream.read(_LINE_BLOCK_BYTES):
-            lines, _, rest = (rest + block).rpartition(b"\n")
-            yield _batch_of_lines(lines)
-    yield _batch_of_lines(rest)
-
-
-def _batch_of_lines(block: bytes) -> pa.RecordBatch:
-    text = pa.array([block.decode("utf-8-sig", "replace")], pa.large_string())
-    lines = pc.utf8_rtrim(pc.list_flatten(pc.split_pattern(text, "\n")), "\r")
-    filled = lines.filter(pc.greater(pc.utf8_length(lines), 0)).cast(pa.string())
-    return pa.RecordBatch.from_arrays([filled], names=["value"])
-
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Without these, Spark turns what it cannot parse into nulls, looks only at columns that are used, and takes the columns
@@ -271,7 +129,7 @@ def open_source(
     watermark: Watermark,
     bounds: Window | None,
 ) -> OpenSource:
-    """Return the rows of a source above a watermark; `bounds` replaces the window of a backfill."""
+    """Return the rows of a source above a watermark, or within `bounds`, the window of a backfill."""
     frame = read_source(spark, source, pipeline.folder)
     column, low = source.incremental, watermark.value
     if column is None:

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from omnigraph import clock
 from omnigraph.engine.arguments import decode_params
+from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.aggregate import overflow_error
 from omnigraph.engine.query.budget import DEFAULT_BUDGET, BudgetUsage
 from omnigraph.engine.query.context import Caches, QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.query.vectors import function_overflow_message
-from omnigraph.engine.revisions import NOW, AsOf, Naming
+from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import ArithmeticOverflow, PipelineError

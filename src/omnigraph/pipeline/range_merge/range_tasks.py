@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.changes.row_diff import AFTER, BEFORE, BlobValues, candidates, compare
+from omnigraph.engine.changes.blob_values import BlobValues
+from omnigraph.engine.changes.row_diff import AFTER, BEFORE, candidates, compare
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.conflicts import Resolution, Resolutions, conflict_of, touches
 from omnigraph.engine.merge.row_merge import RowMerge, as_merge, merge_rows

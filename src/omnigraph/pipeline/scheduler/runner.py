@@ -25,7 +25,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SCHEDULE_FOLLOW_SECONDS, SCHEDULE_POLL_SECONDS, SCHEDULE_RUNS_MAX, SCHEDULE_STOP_SECONDS
 from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared.config import read_pipelines
-from omnigraph.pipeline.declared.observability import PipelineMetrics
+from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.declared.schedule import Schedule, moment_of
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Child, Outcome, RunningPipeline, ScheduledPipeline

@@ -1,0 +1,138 @@
+"""Read past snapshots under today's schema, or under their own.
+
+Pure. Types and properties are matched by identity: a renamed type shows its older rows under the new name, a type
+created later has no rows, and a property added later is null. Hard drops are left out of every schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from omnigraph.engine.authorization import restrict_snapshot
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.schema.render import restrict_ir, with_their_edges, without_properties
+from omnigraph.manifest.model import AcceptedSchema, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.read.dataset import shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How the columns of a dataset change. Names are those before the change, except for added fields."""
+
+    added: tuple[pa.Field[Any], ...]
+    dropped: tuple[str, ...]
+    renamed: Mapping[str, str]
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.added or self.dropped or self.renamed)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """Types grouped by their change, each in name order; `kept` pairs every old type with its successor."""
+
+    added: tuple[Type, ...]
+    kept: tuple[tuple[Type, Type], ...]
+    dropped: tuple[Type, ...]
+
+
+def compare(old: Catalog, new: Catalog) -> Reshaping:
+    """Pair the types of two catalogs by identity."""
+    before, after = _by_identity(old), _by_identity(new)
+    return Reshaping(
+        tuple(type_ for identity, type_ in after.items() if identity not in before),
+        tuple((before[identity], type_) for identity, type_ in after.items() if identity in before),
+        tuple(type_ for identity, type_ in before.items() if identity not in after),
+    )
+
+
+def compare_columns(old: Type, new: Type) -> Columns:
+    """Pair the properties of two versions of a type by identity."""
+    before = {property_.property_id: property_.name for property_ in old.properties.values()}
+    after = {property_.property_id: property_.name for property_ in new.properties.values()}
+    fields = physical_schema(arrow_schema(new))
+    return Columns(
+        tuple(fields.field(name) for identity, name in after.items() if identity not in before),
+        tuple(name for identity, name in before.items() if identity not in after),
+        {name: after[identity] for identity, name in before.items() if after.get(identity, name) != name},
+    )
+
+
+def _by_identity(catalog: Catalog) -> dict[TypeIdentity, Type]:
+    return {TypeIdentity.of(type_): type_ for type_ in catalog.types}
+
+
+Naming: TypeAlias = Literal["now", "then"]
+
+
+NOW: Final[Naming] = "now"
+
+
+THEN: Final[Naming] = "then"
+
+
+def check_names(names: str) -> Naming:
+    """Return a valid `names` option; raises for anything but `now` and `then`."""
+    if names not in get_args(Naming):
+        raise UsageError(f"`names` must be `now` or `then`, got `{names}`", value=str(names))
+    return names  # type: ignore[return-value]  # just checked
+
+
+def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) -> Snapshot:
+    """Return a past snapshot under the schema of today; `then` and `now` are the two catalogs."""
+    stored = {pin.identity: pin for pin in snapshot.state.pins.values()}
+    pins: dict[TypeKey, Pin] = {}
+    for key, pin in today.state.pins.items():
+        old = stored.get(pin.identity)
+        if old is None:
+            # The type did not exist yet: use today's version for its columns, without rows.
+            pins[key] = replace(pin, row_count=0, shape=replace(pin.shape, is_empty=True))
+            continue
+        columns = compare_columns(then.type_of(old.table_key), now.type_of(key))
+        pins[key] = replace(old, table_key=key, shape=shape_of(columns.renamed, columns.dropped, columns.added))
+    state = replace(snapshot.state, schema=today.state.schema, pins=pins, tombstones=())
+    return replace(snapshot, state=state)
+
+
+def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purge]) -> Snapshot:
+    """Return a snapshot without the types, their edges, and properties that were hard-dropped since."""
+    if not purges:
+        return snapshot
+    types = {purge.identity for purge in purges if purge.property_id is None}
+    hidden = with_their_edges(catalog, {key.name for key, pin in snapshot.state.pins.items() if pin.identity in types})
+    purged_ids = {(purge.identity, purge.property_id) for purge in purges}
+    pins: dict[TypeKey, Pin] = {}
+    dropped: set[int] = set()
+    for key, pin in snapshot.state.pins.items():
+        purged = [
+            property_
+            for property_ in catalog.type_of(key).properties.values()
+            if (pin.identity, property_.property_id) in purged_ids
+        ]
+        dropped |= {property_.property_id for property_ in purged}
+        pins[key] = replace(pin, shape=shape_of({}, [property_.name for property_ in purged], [])) if purged else pin
+    if not hidden and not dropped:
+        return snapshot
+    schema = _restricted(snapshot.state.schema, hidden, dropped)
+    state = replace(snapshot.state, pins=pins)
+    return restrict_snapshot(replace(snapshot, state=state), hidden, schema)
+
+
+def names_today(then: Catalog, now: Catalog) -> dict[str, str | None]:
+    """Map each type of an older schema to its name of today; None if it was dropped."""
+    today = {identity: type_.name for identity, type_ in _by_identity(now).items()}
+    return {type_.name: today.get(identity) for identity, type_ in _by_identity(then).items()}
+
+
+def _restricted(schema: AcceptedSchema, hidden: Collection[str], dropped: Collection[int]) -> AcceptedSchema:
+    ir = without_properties(restrict_ir(schema.parse(), frozenset(hidden)), frozenset(dropped))
+    # The source text is kept as written: it names what was dropped, but contains no values.
+    return AcceptedSchema.of(schema.source, ir)
