@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
@@ -56,6 +57,20 @@ def test_bad_input_is_refused_by_its_code_on_every_way_in(
         assert (answer["rule"], answer.get("line"), answer["effect"]) == (bad.code, bad.line, "none")
         assert {**answer, "violations": None} == {**answers[0], "violations": None}
     assert (graph.snapshot().version, files_of(graph)) == (before, files)
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_overwrite_that_removes_a_source_with_its_edges_is_accepted(tmp_path: Path, is_bulk: bool) -> None:
+    graph = og.init(tmp_path / "g.omni", "node P { k: String @key } edge E: P -> P @card(1..2)")
+    both = [{"type": "P", "data": {"k": key}} for key in "ab"]
+    graph.ingest([*both, *({"edge": "E", "from": key, "to": key} for key in "ab")])
+    kept = lines_of([both[0], {"edge": "E", "from": "a", "to": "a"}])
+    (tmp_path / "in.ndjson").write_bytes(kept)
+    if is_bulk:
+        load(graph, tmp_path / "in.ndjson", mode="overwrite", engine="local")
+    else:
+        graph.ingest(kept, mode="overwrite")
+    assert [entity["to"] for entity in map(json.loads, graph.export()) if "edge" in entity] == ["a"]
 
 
 def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

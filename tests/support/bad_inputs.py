@@ -77,6 +77,14 @@ WHOLE = (
     Bad("E5", "key twice in a merge", _lines(_person("y"), _person("y")), "merge", 2),
     Bad("E9", "ends that an overwrite removes", _lines(_person("y")), "overwrite", None),
     Bad("E10", "too few after a merge", _lines(_edge("Reports", "ann", "bob", id="r1")), "merge", None),
+    Bad("E10", "too few after an overwrite of edges", _lines(_edge("Reports", "ann", "bob")), "overwrite", None),
+    Bad(
+        "E10",
+        "too few after an overwrite of nodes and edges",
+        _lines(_person("ann"), _person("bob"), _edge("Reports", "ann", "bob")),
+        "overwrite",
+        None,
+    ),
 )
 # Only what is written in one piece is bounded.
 BOUNDED = (

@@ -47,6 +47,10 @@ def call(edge_id: str, source: str, target: str, **values: object) -> Row:
     return {"id": edge_id, "src": source, "dst": target, **values}
 
 
+# What an overwrite of calls keeps, so that no vessel is left without one.
+CALLS_AT_P1 = [call("d1", "V1", "P1"), call("d2", "V2", "P1")]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A write on `HELD` that breaks one rule."""
@@ -105,7 +109,7 @@ SCENARIOS = (
         "endpoints",
         "E9",
         ("`to` is `P2`",),
-        {LOOSE: [call("l9", "V1", "P2")], C: [], P: [{"id": "P1", "code": "P1", "country": "NL"}]},
+        {LOOSE: [call("l9", "V1", "P2")], C: CALLS_AT_P1, P: [{"id": "P1", "code": "P1", "country": "NL"}]},
         REPLACE,
     ),
     Scenario("orphan_delete", "orphans", "E9", ("l1", "P2", "Port"), {}, deleted={P: ["P2"], C: ["c2"]}),
@@ -114,7 +118,7 @@ SCENARIOS = (
         "orphans",
         "E9",
         ("l1", "P2"),
-        {P: [{"id": "P1", "code": "P1", "country": "NL"}], C: []},
+        {P: [{"id": "P1", "code": "P1", "country": "NL"}], C: CALLS_AT_P1},
         REPLACE,
     ),
     Scenario("card_max", "cardinality", "E10", ("@card(1..2)", "`V1`", "3 edges"), {C: [call("c9", "V1", "P1")]}),
@@ -125,7 +129,16 @@ SCENARIOS = (
         "cardinality",
         "E10",
         ("`V1`", "3 edges"),
-        {C: [call(f"d{i}", "V1", "P1") for i in range(3)]},
+        {C: [*(call(f"d{i}", "V1", "P1") for i in range(3)), call("e1", "V2", "P1")]},
+        REPLACE,
+    ),
+    Scenario("card_lost", "cardinality", "E10", ("`V2`", "0 edges"), {C: [call("d1", "V1", "P1")]}, REPLACE),
+    Scenario(
+        "card_lost_by_both",
+        "cardinality",
+        "E10",
+        ("`V2`", "0 edges"),
+        {C: [call("d1", "V1", "P1")], V: [vessel("V1"), vessel("V2")]},
         REPLACE,
     ),
 )

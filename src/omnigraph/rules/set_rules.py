@@ -270,19 +270,24 @@ def _out_degrees(
     Out-degree = written edges + committed edges of the affected sources - those that the write replaces or deletes.
     """
     assert isinstance(delta.type, EdgeType)
+    nodes = changes.node(delta.type.source)
     written = delta.column("src").take(pa.array(last_of_each(delta.ids)))
     affected, kept = [written], [written]
     if delta.intent is Intent.UPSERT:
         # An edge that is moved or deleted reduces the out-degree of its former source.
         before = committed.matching(delta.key, ("id", "src"), {"id": delta.gone})
         affected.append(one_array(before.column("src")))
+    elif delta.intent is Intent.REPLACE and delta.type.cardinality.minimum:
+        # Every committed edge goes. A source that the same overwrite removes has no bounds to keep.
+        former = pc.unique(one_array(committed.matching(delta.key, ("id", "src"), {}).column("src")))
+        is_replaced = nodes is not None and nodes.intent is Intent.REPLACE
+        affected.append(former.filter(pa.array(is_among(former, nodes.ids))) if nodes and is_replaced else former)
     sources = pc.unique(pa.concat_arrays(affected))
     if delta.intent is not Intent.REPLACE and len(sources):
         before = committed.matching(delta.key, ("id", "src"), {"src": sources})
         is_kept = ~is_among(one_array(before.column("id")), delta.gone)
         kept.append(one_array(before.column("src")).filter(pa.array(is_kept)))
     # A removed node has no bounds to keep; `orphans` checks that none of its edges stays.
-    nodes = changes.node(delta.type.source)
     if nodes is not None:
         sources = without(sources, without(nodes.deleted, nodes.ids))
     indices = pc.index_in(pa.concat_arrays(kept), value_set=sources).drop_null().to_numpy() if len(sources) else []

@@ -294,15 +294,19 @@ def _cardinality_breaches(bucket: HashBucket) -> CandidatesByKey:
         if not isinstance(type_, EdgeType) or type_.cardinality == Cardinality():
             continue
         bounds, compared = type_.cardinality, bucket.compared
-        released = bucket.counts(compared.released, key)
-        sides = [bucket.counts(compared.incoming, key)]
-        if bucket.job.intent is not Intent.REPLACE:
-            sides.append(bucket.counts(compared.committed, key))
+        incoming, committed = bucket.counts(compared.incoming, key), bucket.counts(compared.committed, key)
+        is_replacing = bucket.job.intent is Intent.REPLACE
+        # An overwrite releases every committed edge; these are only read if a source must keep some.
+        released = committed if is_replacing else bucket.counts(compared.released, key)
         # Degree after the load = incoming + committed - replaced. Sums of counts, so no edge is fetched for it.
-        sources, degrees = sum_degrees(sides, released)
+        sources, degrees = sum_degrees([incoming, committed], released)
         is_outside = (degrees < bounds.minimum) | (degrees > (NO_ROW if bounds.maximum is None else bounds.maximum))
         # An edge that moves leaves its former source with one edge less, so that source is checked as well.
-        is_touched = is_among(sources, np.concatenate([sides[0][0], released[0]]))
+        losing, node = released[0], TypeKey.of("node", type_.source)
+        if is_replacing and node in compared.incoming:
+            # A source that the same overwrite removes has no bounds to keep.
+            losing = intersect(losing, bucket.incoming(node, "id"))
+        is_touched = is_among(sources, np.concatenate([incoming[0], losing]))
         breaching = sources[is_outside & is_touched]
         if len(breaching):
             candidates[key, "src"] = _first_by_source(bucket, key, breaching)

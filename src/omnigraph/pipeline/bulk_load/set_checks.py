@@ -107,7 +107,8 @@ class SetCheck:
             if isinstance(rows.type, EdgeType):
                 ends = (TypeKey.of("node", end) for end in rows.type.ends.values())
                 yield from ((node, "id") for node in ends if not (is_replacing and node in self.input.types))
-                if rows.type.cardinality != Cardinality() and not is_replacing:
+                bounds = rows.type.cardinality
+                if bounds.minimum if is_replacing else bounds != Cardinality():
                     yield key, "src"
             elif is_replacing:
                 yield key, "id"
@@ -255,6 +256,12 @@ def _cardinality_breaches(check: SetCheck) -> RuleInput | None:
             _, row_numbers = check.look_up(key, "src", sources)
             # The rule counts the edges that are fetched; a source may have any number of them.
             requests[key] = RowRequest(np.sort(row_numbers), ("id", "src"), {"src": sources}, LOAD_SUSPECTS_MAX)
+            node = TypeKey.of("node", staged.type.source)
+            if check.input.job.intent is Intent.REPLACE and node in check.input.types:
+                # Which of the sources the overwrite keeps.
+                _, kept = check.look_up(node, "id", sources)
+                earlier = requests[node].rows if node in requests else kept
+                requests[node] = RowRequest(np.union1d(earlier, kept), ("id",))
     return RuleInput(requests, _BreachingSources(check, breaching)) if breaching else None
 
 
@@ -323,5 +330,7 @@ class _BreachingSources(_CommittedRows):
         """Return edges of these sources: the replaced ones for a lookup by id, otherwise the surviving ones."""
         sources = self.sources.get(table_key, np.zeros(0, np.uint64))
         rows = self.check.committed_where(table_key, "src", sources, columns)
+        if not where:  # an overwrite, which asks for all edges that it replaces
+            return rows
         replaced: Any = self.check.is_incoming(table_key, one_array(rows.column("id")))
         return rows.filter(pa.array(replaced if "id" in where else ~replaced))
