@@ -58,7 +58,7 @@ def kill_at_each(folder: Path, moment: str, *, samples: int | None) -> None:
 
 @pytest.mark.slow
 def test_a_killed_apply_is_finished_by_the_next(tmp_path: Path) -> None:
-    kill_at_each(tmp_path, "after", samples=3)
+    kill_at_each(tmp_path, "after", samples=2)
 
 
 @pytest.mark.long

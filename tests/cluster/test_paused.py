@@ -14,9 +14,9 @@ import pytest
 import omnigraph as og
 from omnigraph.cluster.ledger import read_lock
 from omnigraph.manifest import intents
-from tests.cluster.test_serving import wait_until
 from tests.support.cluster_folder import cluster, codes, write_folder
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.server_process import wait_until
 
 __all__ = ["s3_server"]
 LEASE_SECONDS = 1

@@ -29,7 +29,7 @@ from tests.support.s3_server import (
     S3Server,
     s3_server,
 )
-from tests.support.server_process import running
+from tests.support.server_process import running, wait_until
 
 __all__ = ["s3_server"]
 pytestmark = pytest.mark.s3
@@ -82,7 +82,7 @@ def test_apply_on_s3_that_crashes_is_finished_by_the_next(tmp_path: Path, s3_ser
         prepare(folder, storage)
         crashed = crash_apply(folder, moment, number)
         check_finished(folder, storage)
-        number += 9
+        number += 14
     assert number > 21
 
 
@@ -165,6 +165,4 @@ def test_server_follows_a_cluster_on_s3_without_its_folder(tmp_path: Path, s3_se
         assert [query["name"] for query in graph.queries()] == ["all"]
         (folder / "queries" / "people.gq").write_text(QUERIES + QUERIES.replace("all", "again"))
         assert deploy(folder).members["converged"] is True
-        from tests.cluster.test_serving import wait_until
-
         wait_until(lambda: len(graph.queries()) == 2)

@@ -11,11 +11,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph.limits import SERVER_RELOAD_SECONDS
-from tests.cluster.test_serving import wait_until
 from tests.support.cluster_folder import QUERIES, apply_in_process, cluster, codes, deploy, write_folder
 from tests.support.examples import IS_LONG
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.server_process import Running, running
+from tests.support.server_process import Running, running, wait_until
 
 __all__ = ["s3_server"]
 # The applies that are killed, each at another durable change.
@@ -103,6 +102,11 @@ def show(tmp_path: Path, storage: str | None) -> None:
         readers = [Reader(server) for server in servers]
         for reader in readers:
             reader.start()
+        with (
+            og.connect(readers[0].url, graph="knowledge") as served,
+            pytest.raises(og.GraphError, match="cluster apply"),
+        ):
+            served.schema.apply("node Person { name: String @key  extra: I64? }")
         run_steps(folder, storage)
         final = ({"knowledge", f"step-{STEPS // 2}"}, ["all", f"step_{STEPS}"])
         for reader in readers:

@@ -17,6 +17,7 @@ from omnigraph.graph import session_of
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
+from tests.support.graph_template import copy_built
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -57,9 +58,13 @@ def refused(code: str, source: str, target: str, *, update: bool = False) -> Non
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    uri = str(tmp_path / "source.omni")
-    make(uri)
-    return uri
+    with copy_built(build, tmp_path / "source.omni") as graph:
+        return graph.uri
+
+
+def build(path: Path) -> og.Graph:
+    make(str(path))
+    return og.open(path)
 
 
 @pytest.mark.slow

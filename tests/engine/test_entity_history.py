@@ -225,6 +225,7 @@ def check_against_model(graph: og.Graph) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sampled(1)
 def test_history_is_as_its_definition_says(graph: og.Graph, seed: int) -> None:
     random_history(graph, seed, 24)
     check_against_model(graph)

@@ -63,7 +63,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("source", "target", "expected"), cells())
 def test_merge_table_cell(template: Path, tmp_path: Path, source: str, target: str, expected: str) -> None:
-    # A graph without branches holds no absolute paths, so a copy is as good as a new one.
     graph = og.open(shutil.copytree(template, tmp_path / "graph.omni"))
     graph.branches.create("review")
     do(graph, source, "review")

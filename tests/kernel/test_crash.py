@@ -30,12 +30,12 @@ MAINTENANCE = ("optimize", "cleanup", "repair", "repair_discarding", "reconcile"
 CONTROL = tuple(name for name in SCENARIOS if name not in (*WRITES, *MERGES, *MAINTENANCE))
 # Of each kind of moment, and of power cuts, drawn for each scenario; the long campaign dies at all of them.
 MOMENTS_MAX = 1
-CUTS_MAX = 2
+CUTS_MAX = 1
 # Where files are written side by side; elsewhere what one operation leaves is what the next one finds, so that only the
 # long campaign dies on both sides of each.
 SIDE_BY_SIDE = ("insert_three", "first_write_of_two_types_on_branch")
 # What every commit passes in the same way; one scenario dies there, and the long campaign all of them.
-COMMON = ("sync", "commit.staged", "commit.synced", "link.before")
+COMMON = ("sync", "commit.prepared", "commit.staged", "commit.synced", "link.before")
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
 BY_PATH = ("insert_one", "first_write_on_branch", "init", "spill", "spill_folding")
 
@@ -53,8 +53,8 @@ def crash_everywhere(zygote: Zygote, name: str, folder: Path, *passed_by: str, m
             campaign.kill_at(moment, number)
     print(f"{campaign.states} crash states, {len(campaign.violations)} violations")
     assert campaign.violations == []
-    # One side of four durable operations, at the very least, or the counting went wrong.
-    assert sum(count for moment, count in campaign.moments.items() if moment not in passed_by) >= 4
+    # Four durable operations, at the very least, or the counting went wrong.
+    assert campaign.moments["durable.before"] >= 4
     return campaign
 
 
@@ -62,12 +62,19 @@ def lose_power(campaign: Campaign) -> None:
     crashes = campaign.states
     cut_power(campaign, "asked", most=CUTS_MAX)
     assert campaign.violations == []
-    assert campaign.states >= crashes + 2
+    assert campaign.states > crashes
 
 
 def test_crash_around_the_commit_point_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
     campaign = prepared(zygote, "insert_three", tmp_path)
-    for moment in ("commit.staged", "commit.synced", "publish.before", "publish.after", "link.before"):
+    for moment in (
+        "commit.prepared",
+        "commit.staged",
+        "commit.synced",
+        "publish.before",
+        "publish.after",
+        "link.before",
+    ):
         campaign.kill_at(moment, 1)
     campaign.kill_at("link.before", campaign.moments["link.before"])
     assert campaign.violations == []
@@ -110,7 +117,7 @@ def test_power_cut_between_any_two_syncs_leaves_before_or_after(zygote: Zygote, 
 @pytest.mark.parametrize("name", BY_PATH)
 def test_power_cut_with_names_stored_first_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     campaign = prepared(zygote, name, tmp_path)
-    cut_power(campaign, "names", most=CUTS_MAX)
+    cut_power(campaign, "names", most=2)
     assert campaign.violations == []
 
 
@@ -124,5 +131,5 @@ def test_power_cut_anywhere_with_names_stored_first(zygote: Zygote, tmp_path: Pa
 
 def test_power_cut_loses_acknowledged_work_without_durability(zygote: Zygote, tmp_path: Path) -> None:
     campaign = prepared(zygote, "insert_one", tmp_path, {"OMNIGRAPH_DURABILITY": "process"})
-    cut_power(campaign, "asked", most=CUTS_MAX)
+    cut_power(campaign, "asked", most=2)
     assert any("acknowledged, and yet" in one for one in campaign.violations)

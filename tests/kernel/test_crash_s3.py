@@ -13,7 +13,7 @@ from tests.support.s3_server import S3Server
 pytestmark = pytest.mark.s3
 ONE_SIDED = ("insert_one", "branch_create", "branch_delete", "tag_create")
 # Of one piece of work; the long campaign dies at all of them.
-REQUESTS_MAX = 3
+REQUESTS_MAX = 2
 
 
 def crash_at_requests(zygote: Zygote, name: str, *sides: Side, most: int | None = None) -> int:
@@ -34,7 +34,7 @@ def crash_at_requests(zygote: Zygote, name: str, *sides: Side, most: int | None 
 @pytest.mark.parametrize("name", ONE_SIDED)
 @pytest.mark.sampled(2)
 def test_crash_before_any_request_leaves_before_or_after(zygote: Zygote, name: str) -> None:
-    assert crash_at_requests(zygote, name, "before", most=REQUESTS_MAX) >= 4
+    assert crash_at_requests(zygote, name, "before", most=REQUESTS_MAX) >= 3
 
 
 @pytest.mark.long

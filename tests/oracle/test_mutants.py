@@ -30,7 +30,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 def test_mutant_is_caught(name: str, worlds: list[World], monkeypatch: pytest.MonkeyPatch) -> None:
     for world in worlds:
         # Plans made by the sound engine must not serve the broken one, nor the reverse.

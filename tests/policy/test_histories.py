@@ -30,14 +30,14 @@ def nothing(*_: object, **__: object) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_restricted_actor_sees_a_graph_without_the_hidden_types(tmp_path: Path, policy: str) -> None:
-    for seed in range(2):
-        run(folder(tmp_path, seed), policy, seed)
+    run(folder(tmp_path, 0), policy, 0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES)
 def test_restricted_actor_sees_no_hidden_types_in_many_histories(tmp_path: Path, policy: str) -> None:
-    kinds = {step for seed in range(100, 100 + HISTORIES) for step in run(folder(tmp_path, seed), policy, seed, 20)}
+    seeds = (1, *range(100, 100 + HISTORIES))
+    kinds = {step for seed in seeds for step in run(folder(tmp_path, seed), policy, seed, 20)}
     assert kinds == STEPS.keys()
 
 

@@ -43,7 +43,7 @@ SPECIFICATION = schemathesis.openapi.from_dict(deepcopy(DOCUMENT))
 
 
 @SPECIFICATION.parametrize()
-@settings(max_examples=8 if IS_LONG else 4, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8 if IS_LONG else 3, suppress_health_check=list(HealthCheck))
 def test_server_asked_anything_described_never_fails(case: Any, described: Live) -> None:
     if "graph_id" in case.path_parameters:
         case.path_parameters["graph_id"] = "g"

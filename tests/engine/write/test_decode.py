@@ -91,6 +91,7 @@ def compare(seed: int, files: int) -> int:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.sampled(1)
 def test_decode_of_many_lines_gives_what_single_lines_give(seed: int) -> None:
     assert compare(seed, FILES) > FILES
 
