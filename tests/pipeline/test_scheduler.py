@@ -21,7 +21,7 @@ import pytest
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, StorageError, UsageError
-from omnigraph.pipeline.declared import lineage as metrics_module
+from omnigraph.pipeline.declared import metrics as metrics_module
 from omnigraph.pipeline.declared.config import parse_pipelines
 from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook

@@ -438,3 +438,13 @@ def test_interrupted_job_that_goes_on_logs_nothing(
     assert ended.wait(10)
     logging.error("another")
     assert caplog.messages == ["another"]
+
+
+def test_error_of_a_job_that_is_not_of_spark_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise LookupError("lost")
+
+    monkeypatch.setattr(session, "_count_done_tasks", lambda *_: 0)
+    context = SimpleNamespace(setJobGroup=lambda *_, **__: None, cancelJobGroup=lambda _: None)
+    with pytest.raises(LookupError, match="lost"):
+        session.run_job(SimpleNamespace(sparkContext=context), "reading", fail, lambda _: None)

@@ -124,13 +124,15 @@ def name_dataset(source: SourceDeclaration, folder: Path | None) -> tuple[str, s
     >>> options = {"url": "jdbc:postgresql://user:secret@db:5432/crm", "table": "accounts"}
     >>> name_dataset(SourceDeclaration("crm", "jdbc", None, options, None), None)
     ('postgresql://db:5432', 'accounts')
+    >>> name_dataset(SourceDeclaration("log", "json", "hdfs://ada:secret@host/logs/*.json", {}, None), None)
+    ('hdfs://host', 'logs/*.json')
     """
     options = source.options
     if source.path is not None:
         scheme, separator, rest = source.path.partition("://")
         if separator and scheme != "file":
-            bucket, _, name = rest.partition("/")
-            return f"{scheme}://{bucket}", name
+            authority, _, name = rest.partition("/")
+            return f"{scheme}://{authority.rpartition('@')[2]}", name
         path = _FILE_URI.sub("/", source.path)
         return "file", normpath(path if folder is None else folder / path)
     match = _JDBC.match(options.get("url", ""))

@@ -321,7 +321,7 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
         context.setJobGroup(group, description, interruptOnCancel=True)
         try:
             outcome.value = job()
-        except (PySparkException, Py4JError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - raised by the caller, below
             outcome.error = error
 
     thread = InheritableThread(target=run, daemon=True)
@@ -337,8 +337,10 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
             # Py4J logs a traceback in the abandoned thread when Spark stops before the answer of its job.
             logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
         raise
-    if outcome.error is not None:
+    if isinstance(outcome.error, PySparkException | Py4JError | OSError):
         raise _job_failure(stage, outcome.error) from outcome.error
+    if outcome.error is not None:
+        raise outcome.error
     measured = _measured.get()
     if measured is not None:
         measured.add_input(context, group)
