@@ -9,6 +9,7 @@ types is an ordinary column of ids, and everything behind the pattern reads it l
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -128,7 +129,7 @@ class Endpoints(NamedTuple):
         return len(self.edge)
 
 
-class AdjacencyCache:
+class AdjacencyCache(ABC):
     """Adjacencies of the same edges, built on demand per direction and form (per neighbour or per edge)."""
 
     def __init__(self, grow: Callable[[], None]) -> None:
@@ -151,8 +152,8 @@ class AdjacencyCache:
         """Return the reverse adjacency of a direction, each neighbour once."""
         return self.adjacency(REVERSED[direction], per_edge=False)
 
-    def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
-        raise NotImplementedError
+    @abstractmethod
+    def _make(self, direction: Direction, per_edge: bool) -> Adjacency: ...
 
     @property
     def nbytes(self) -> int:
