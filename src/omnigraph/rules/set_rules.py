@@ -280,8 +280,9 @@ def _out_degrees(
     elif delta.intent is Intent.REPLACE and delta.type.cardinality.minimum:
         # Every committed edge goes. A source that the same overwrite removes has no bounds to keep.
         former = pc.unique(one_array(committed.matching(delta.key, ("id", "src"), {}).column("src")))
-        is_replaced = nodes is not None and nodes.intent is Intent.REPLACE
-        affected.append(former.filter(pa.array(is_among(former, nodes.ids))) if nodes and is_replaced else former)
+        if nodes is not None and nodes.intent is Intent.REPLACE:
+            former = former.filter(pa.array(is_among(former, nodes.ids)))
+        affected.append(former)
     sources = pc.unique(pa.concat_arrays(affected))
     if delta.intent is not Intent.REPLACE and len(sources):
         before = committed.matching(delta.key, ("id", "src"), {"src": sources})
