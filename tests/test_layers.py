@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from omnigraph.extras import EXTRA_OF
 from tests.support.syntax_trees import syntax_nodes, syntax_tree
 
 SRC = Path(__file__).parent.parent / "src"
@@ -24,6 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "bulk_loader",
             "docstrings",
             "errors",
+            "extras",
             "limits",
             "display",
             "ids",
@@ -60,7 +62,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"session"}),
         frozenset({"entity_lookup", "export", "history", "information_flow", "query"}),
         frozenset({"changes"}),
-        frozenset({"drawing"}),
+        frozenset({"drawing", "exact_conversion"}),
         frozenset({"branches", "entity_history", "merge", "schema_data", "write"}),
         frozenset({"algo", "embed"}),
         frozenset({"schema"}),
@@ -233,6 +235,49 @@ def test_compile_path_imports_no_heavy_library() -> None:
     program = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def loaded_statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the statements that run when a module is loaded, which those for type checkers do not."""
+    for node in nodes:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from loaded_statements(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
+            yield node
+            yield from loaded_statements(ast.iter_child_nodes(node))
+
+
+def loaded_modules(path: Path) -> set[str]:
+    """Return everything that is loaded with a module, with the packages around it."""
+    statements = loaded_statements([syntax_tree(path)])
+    tree = ast.Module([node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)], [])
+    return {
+        ".".join(parts[:end])
+        for parts in (name.split(".") for _, name in imports(tree))
+        for end in range(1, len(parts) + 1)
+    }
+
+
+def test_libraries_of_extras_are_loaded_with_a_few_modules_alone() -> None:
+    """Whatever loads one of these modules at its top cannot be loaded without the extra."""
+    loads = {module: loaded_modules(path) for module, path in MODULES.items()}
+    needs: dict[str, set[str]] = {}
+    is_growing = True
+    while is_growing:
+        found = {
+            module: {EXTRA_OF[name] for name in loaded if name in EXTRA_OF}.union(*(needs.get(n, ()) for n in loaded))
+            for module, loaded in loads.items()
+        }
+        is_growing, needs = found != needs, found
+    assert {module: extras for module, extras in needs.items() if extras} == {
+        "omnigraph.lsp": {"lsp"},
+        "omnigraph.pipeline.datasource.stream": {"spark"},
+        "omnigraph.pipeline.datasource.tables": {"spark"},
+        "omnigraph.pipeline.spark.daemon": {"spark"},
+        "omnigraph.server.http.connection": {"server"},
+        "omnigraph.server.http.listener": {"server"},
+        "omnigraph.server.run": {"server"},
+    }
 
 
 def test_functions_with_a_session_take_no_actor_beside_it() -> None:

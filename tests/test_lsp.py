@@ -41,7 +41,7 @@ def test_lsp_without_pygls_says_what_to_install(
     monkeypatch.setitem(sys.modules, "lsprotocol", None)
     monkeypatch.delitem(sys.modules, "omnigraph.lsp", raising=False)
     assert main(["lsp"]) == 1
-    assert 'pip install "omnigraph[lsp]"' in capsys.readouterr().err
+    assert "pip install 'omnigraph[lsp]'" in capsys.readouterr().err
 
 
 def open_document(client: LspClient, path: Path, text: str) -> str:

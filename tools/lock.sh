@@ -7,6 +7,10 @@ compile() {
     --python-version 3.11 --quiet "$@"
 }
 compile pyproject.toml --extra dev --extra spark --extra server --extra shell --extra docs --extra lsp --output-file requirements/dev.lock
+# What `pip install omnigraph` and each extra install, and no more: tests run in environments that hold exactly these.
+compile pyproject.toml --output-file requirements/base.lock --constraint requirements/dev.lock
+compile pyproject.toml --extra shell --output-file requirements/shell.lock --constraint requirements/dev.lock
+compile pyproject.toml --extra lsp --output-file requirements/lsp.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra java --output-file requirements/java.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra server --output-file requirements/server.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra spark --output-file requirements/spark.lock --constraint requirements/dev.lock

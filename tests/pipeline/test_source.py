@@ -19,7 +19,7 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.pipeline.datasource import tables
 from omnigraph.pipeline.datasource.options import READ_OPTIONS, find_type, parse_options
-from omnigraph.pipeline.datasource.tables import plan_scan, read_rows
+from omnigraph.pipeline.datasource.pinned_scan import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.query import collect
 from tests.support.datasource_fixtures import FULL, things

@@ -157,7 +157,7 @@ def test_find_java_too_old_or_absent_says_what_to_type(tmp_path: Path, monkeypat
     monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "11.0.2").parent.parent))
     with pytest.raises(PipelineUnavailable, match="version 11") as caught:
         java.find_java(tmp_path)
-    assert 'pip install "omnigraph[java]"' in caught.value.message
+    assert "pip install 'omnigraph[java]'" in caught.value.message
     monkeypatch.delenv("JAVA_HOME")
     with pytest.raises(PipelineUnavailable, match="no `java` on PATH"):
         java.find_java(tmp_path)
@@ -180,7 +180,7 @@ def test_session_without_spark_says_what_to_type(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(PipelineUnavailable) as caught:
         session()
-    assert 'pip install "omnigraph[spark]"' in caught.value.message
+    assert "pip install 'omnigraph[spark]'" in caught.value.message
 
 
 @pytest.mark.spark

@@ -36,7 +36,9 @@ from omnigraph.cli.output import (
 )
 from omnigraph.cli.startup import tune_for_short_process
 from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
-from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
+from omnigraph.display import truncate
+from omnigraph.errors import Effect, GraphError, OmniGraphError, OutputError, UsageError
+from omnigraph.extras import missing_extra
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The environment variable by which shells request completions; Click derives its name from the command's name.
@@ -331,6 +333,10 @@ def _parameter(name: str, kind: Any, hint: Any, default: Any) -> Parameter:
 
 
 INTERRUPTED: Final = 130
+# Anywhere on the command line: print the traceback of an error before its message.
+DEBUG: Final = "--debug"
+# The message of an error that is not ours may be long.
+BUG_REASON_WIDTH: Final = 300
 # Converting flags would load pydantic, which takes as long as the rest of the start-up.
 _NO_CONVERSION: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
 
@@ -340,14 +346,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         open_missing_streams()
         tune_for_short_process()
-    command_line = put_command_first(list(sys.argv[1:] if arguments is None else arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = put_command_first([word for word in words if word != DEBUG])
     # Read from the raw arguments, because they may not parse.
-    as_json = "--json" in command_line
+    as_json, is_debugging = "--json" in command_line, DEBUG in words
     try:
         status = build(command_line)(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
         return _print_failure(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
+        print_traceback(is_debugging)
         return _print_failure(error, as_json=as_json)
     except BrokenPipeError:
         # The reader closed the pipe, as `head` does.
@@ -357,6 +365,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_failure(_system_error(error), as_json=as_json)
     except (typer.Abort, KeyboardInterrupt):
         status = INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a traceback is shown only on request
+        print_traceback(is_debugging)
+        return _print_failure(_unexpected_error(error), as_json=as_json)
     if status == INTERRUPTED:
         # Typer exits with this status after an interrupt, without a message.
         echo("stopped", err=True)
@@ -369,6 +380,27 @@ def _print_failure(error: OmniGraphError, *, as_json: bool) -> int:
     except OutputError as unprinted:
         print_error(error, as_json=False)
         return print_error(unprinted, as_json=False)
+
+
+def print_traceback(is_debugging: bool) -> None:
+    """Print where the current error was raised, if the command line asks for it."""
+    if is_debugging:
+        from traceback import format_exc
+
+        echo(format_exc(), err=True)
+
+
+def _unexpected_error(error: Exception) -> OmniGraphError:
+    """Convert an error that should not happen: a missing library, or a bug."""
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error, "commands of this kind")):
+        return missing
+    reason = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {truncate(reason, BUG_REASON_WIDTH)}" if reason else type(error).__name__
+    return GraphError(
+        f"this is a bug in OmniGraph ({what}); repeat the command with `{DEBUG}` to see where, and please report it",
+        code="internal.bug",
+        effect=Effect.UNKNOWN,
+    )
 
 
 def _system_error(error: OSError) -> OmniGraphError:

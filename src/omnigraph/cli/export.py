@@ -32,7 +32,10 @@ Out = Annotated[
 def snapshot(target: Reads, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         document = graph.snapshot(branch or "main", at=at).to_json()
-    head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
+    head = (
+        f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}, format"
+        f" {document['internal_schema_version']}"
+    )
     members = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([dataset.get(name, "") for name in members] for dataset in document["datasets"])
     datasets = table(["kind", "type", "entities", "version", "dataset"], rows)

@@ -14,6 +14,7 @@ import typer
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import echo, plural, print_diagnostics, print_json, write_atomically
 from omnigraph.errors import UsageError
+from omnigraph.extras import requiring_extra
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic, Source
@@ -161,14 +162,7 @@ def _print_diff(source: Source, text: str) -> None:
 
 
 def lsp() -> int:
-    try:
+    with requiring_extra("language servers"):
         from omnigraph.lsp import start
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
-            raise
-        raise UsageError(
-            'the language server needs pygls, which is not installed; run `pip install "omnigraph[lsp]"`',
-            missing="pygls",
-        ) from None
     start()
     return 0

@@ -17,6 +17,7 @@ from omnigraph.cli.options import Store
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
 from omnigraph.errors import UsageError
+from omnigraph.extras import requiring_extra
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
@@ -81,12 +82,8 @@ def serve(
         options = "`--store`, `--graph`, `--policy`, `--server-policy` and `--queries`"
         raise UsageError(f"`--cluster` says what to serve; leave out {options}")
     configs = [] if cluster is not None else _graph_configs(store, graphs or [], policies or [], queries or [])
-    try:
+    with requiring_extra("servers"):
         from omnigraph.server import run
-    except ImportError as error:
-        raise UsageError(
-            f"a server needs `{error.name}`; install it with `pip install 'omnigraph[server]'`", missing=error.name
-        ) from None
     from omnigraph.server.auth import read_tokens, token_files
     from omnigraph.server.observability import log_to_stderr
     from omnigraph.server.registry import open_registry

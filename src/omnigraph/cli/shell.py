@@ -18,6 +18,7 @@ from omnigraph.cli.options import Branch, Format, Shape, Snapshot
 from omnigraph.cli.output import echo, escape_controls, plural, print_error
 from omnigraph.cli.query import affected, print_result, read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.extras import requiring_extra
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.functions import FUNCTION_NAMES
@@ -299,16 +300,11 @@ _WORD: Final = re.compile(r"[:$@]?[\w/.-]*")
 
 def run_prompt(session: Session) -> None:
     """Read statements at a terminal and run them, until `:quit` or Ctrl-D."""
-    try:
+    without = "Without it, write the statements to a file: `omnigraph shell GRAPH < statements.gq`"
+    with requiring_extra("shells at a terminal", without):
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import DynamicCompleter, WordCompleter
         from prompt_toolkit.history import FileHistory, InMemoryHistory
-    except ImportError as error:
-        raise UsageError(
-            f"the shell needs `{error.name}`; install it with `pip install 'omnigraph[shell]'`. Without it, write the"
-            " statements to a file: `omnigraph shell GRAPH < statements.gq`",
-            missing=error.name,
-        ) from None
     path = _history_file()
     prompt: Any = PromptSession(
         history=InMemoryHistory() if path is None else FileHistory(path),

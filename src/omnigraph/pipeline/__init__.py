@@ -1,24 +1,33 @@
-"""Spark: bulk load, export, DataFrames, streams, queries, analytics and maintenance; the only importer of `pyspark`.
+"""Bulk load, export, DataFrames, streams, queries, analytics and maintenance, in threads or on Spark.
 
+The only importer of `pyspark`, and of that only where Spark is used: everything that runs in threads works without it.
 May import the facade and everything below it.
 """
 
-from omnigraph.pipeline import algo
-from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.pipeline.bulk_load.job import LoadReport
-from omnigraph.pipeline.bulk_load.splits import Columns
-from omnigraph.pipeline.declared.check import CheckReport, check
-from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
-from omnigraph.pipeline.declared.run import run
-from omnigraph.pipeline.declared.runs import RunPlan, RunRecord, RunReport, list_runs, plan_run
-from omnigraph.pipeline.diff import diff
-from omnigraph.pipeline.export import ExportReport, export
-from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
-from omnigraph.pipeline.maintenance import apply_schema, embed, optimize, verify
-from omnigraph.pipeline.query import query
-from omnigraph.pipeline.range_merge.merge import merge
-from omnigraph.pipeline.scheduler.runner import ScheduleEvent, schedule
-from omnigraph.pipeline.spark.session import register, session
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline import algo
+    from omnigraph.pipeline.bulk_load.api import load
+    from omnigraph.pipeline.bulk_load.job import LoadReport
+    from omnigraph.pipeline.bulk_load.splits import Columns
+    from omnigraph.pipeline.declared.check import CheckReport, check
+    from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
+    from omnigraph.pipeline.declared.run import run
+    from omnigraph.pipeline.declared.runs import RunPlan, RunRecord, RunReport, list_runs, plan_run
+    from omnigraph.pipeline.diff import diff
+    from omnigraph.pipeline.export import ExportReport, export
+    from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
+    from omnigraph.pipeline.maintenance import apply_schema, embed, optimize, verify
+    from omnigraph.pipeline.query import query
+    from omnigraph.pipeline.range_merge.merge import merge
+    from omnigraph.pipeline.scheduler.runner import ScheduleEvent, schedule
+    from omnigraph.pipeline.spark.session import register, session
 
 __all__ = [
     "CheckReport",
@@ -51,3 +60,46 @@ __all__ = [
     "session",
     "verify",
 ]
+
+# Names are imported when they are used: a server needs the declarations of pipelines, and no more of this package.
+_NAMES_OF = {
+    "bulk_load.api": ("load",),
+    "bulk_load.job": ("LoadReport",),
+    "bulk_load.splits": ("Columns",),
+    "declared.check": ("CheckReport", "check"),
+    "declared.config": ("PipelineDeclaration", "read_pipelines"),
+    "declared.run": ("run",),
+    "declared.runs": ("RunPlan", "RunRecord", "RunReport", "list_runs", "plan_run"),
+    "diff": ("diff",),
+    "export": ("ExportReport", "export"),
+    "infer.api": ("InferredSchema", "infer_schema"),
+    "maintenance": ("apply_schema", "embed", "optimize", "verify"),
+    "query": ("query",),
+    "range_merge.merge": ("merge",),
+    "scheduler.runner": ("ScheduleEvent", "schedule"),
+    "spark.session": ("register", "session"),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name == "algo":
+        return import_module("omnigraph.pipeline.algo")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'omnigraph.pipeline' has no attribute {name!r}")
+    return getattr(import_module(f"omnigraph.pipeline.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+class _Package(ModuleType):
+    """This package: a function such as `query` keeps its name when the module of the same name is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -33,7 +33,7 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.options import column_type, find_type, to_spark_column
-from omnigraph.pipeline.datasource.tables import Scan, is_blob, plan_scan, read_rows, stored_rows
+from omnigraph.pipeline.datasource.pinned_scan import Scan, is_blob, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import PublicValue

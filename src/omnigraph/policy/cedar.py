@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from omnigraph.errors import PolicyError, UsageError
+from omnigraph.errors import PolicyError
+from omnigraph.extras import requiring_extra
 from omnigraph.policy.bundle import GRAPH_ACTIONS, SERVER_ACTIONS, Bundle, BundleScope, Rule
 
 _CONTEXT: Final = (
@@ -145,8 +146,6 @@ def _quoted(text: str) -> str:
 
 
 def _cedar() -> Any:
-    try:
+    with requiring_extra("policies"):
         import cedarpy
-    except ImportError:
-        raise UsageError('policies need Cedar, which is not installed; run `pip install "omnigraph[server]"`') from None
     return cedarpy

@@ -42,7 +42,7 @@ from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import ALGO_BLOCK_NODES, ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.tables import Scan, plan_scan
+from omnigraph.pipeline.datasource.pinned_scan import Scan, plan_scan
 from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
 from omnigraph.pipeline.spark.session import run_job, session
 from omnigraph.public_values import Commit

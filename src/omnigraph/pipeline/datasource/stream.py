@@ -46,7 +46,8 @@ from omnigraph.pipeline.datasource.options import (
     spark_field,
     spark_fields,
 )
-from omnigraph.pipeline.datasource.tables import Scan, to_spark_batch
+from omnigraph.pipeline.datasource.pinned_scan import Scan
+from omnigraph.pipeline.datasource.tables import to_spark_batch
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.read.dataset import DatasetRef
 

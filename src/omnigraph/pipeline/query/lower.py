@@ -22,7 +22,7 @@ from omnigraph.lang.catalog import KINDS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
-from omnigraph.pipeline.datasource.tables import Scan, plan_scan
+from omnigraph.pipeline.datasource.pinned_scan import Scan, plan_scan
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.paths import NODE, PATH_COLUMNS, START, PathFrames, union_frames
 from omnigraph.pipeline.query.projection import Projection

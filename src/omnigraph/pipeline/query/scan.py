@@ -25,7 +25,7 @@ from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.pipeline.datasource.options import SPARK_TYPES, to_spark_column
-from omnigraph.pipeline.datasource.tables import Scan
+from omnigraph.pipeline.datasource.pinned_scan import Scan
 from omnigraph.store.read.lookup import ROW_ID
 from omnigraph.store.write.fragments import scan_fragments
 

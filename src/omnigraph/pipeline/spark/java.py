@@ -47,8 +47,7 @@ def find_java(cache: Path) -> tuple[str, int]:
             return _write_shim(java, version, cache), version
     raise PipelineUnavailable(
         f"Spark needs Java {JAVA_MINIMUM} or newer, and none was found ({'; '.join(tried) or 'no `java` on PATH'})."
-        ' Type `pip install "omnigraph[java]"`, or install a JDK and set JAVA_HOME; a load with `engine="local"`'
-        " needs none"
+        " Run `pip install 'omnigraph[java]'`, or install a JDK and set JAVA_HOME; the engine `local` needs none"
     )
 
 

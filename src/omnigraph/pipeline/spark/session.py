@@ -24,6 +24,7 @@ from typing import Any, Final, TypeVar
 
 from omnigraph import clock, settings
 from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
+from omnigraph.extras import requiring_extra
 from omnigraph.ids import new_ulid
 from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 from omnigraph.pipeline.spark.java import find_java
@@ -92,15 +93,11 @@ def task_session(master: str | None) -> Any:
 
 
 def _find_or_start(master: str | None, options: Mapping[str, str], *, is_for_tasks: bool) -> Any:
-    try:
+    without = "The engine `local` runs loads, merges, exports and maintenance without it"
+    with requiring_extra("jobs on Spark", without, PipelineUnavailable):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise PipelineUnavailable(
-            'the pipeline runs on Spark, which is not installed; type `pip install "omnigraph[spark]"`. Smaller inputs'
-            ' load without it: `engine="local"`'
-        ) from error
     remote = os.environ.get("SPARK_REMOTE") or (master if (master or "").startswith("sc://") else None)
     try:
         active = _find_running(SparkSession)
