@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.cluster import ClusterError
+from omnigraph.cli import main
+from omnigraph.cluster import ClusterError, ledger
 from omnigraph.cluster.ledger import hold_lock
+from omnigraph.store.objects.uri import Location
 from tests.support.cluster_folder import (
     QUERIES,
     apply_in_process,
@@ -20,6 +22,7 @@ from tests.support.cluster_folder import (
 )
 from tests.support.examples import IS_LONG
 from tests.support.s3_server import (
+    BUCKET,
     CONFLICT_409,
     DENY_403,
     DROP_AFTER,
@@ -166,3 +169,41 @@ def test_server_follows_a_cluster_on_s3_without_its_folder(tmp_path: Path, s3_se
         (folder / "queries" / "people.gq").write_text(QUERIES + QUERIES.replace("all", "again"))
         assert deploy(folder).members["converged"] is True
         wait_until(lambda: len(graph.queries()) == 2)
+
+
+def managed_root(uri: str) -> str | None:
+    """Return the root of the cluster that a graph of this address would belong to, as the commands look for it."""
+    root = ledger.cluster_root(Location.parse(uri))
+    return None if root is None else root.uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "root"),
+    [
+        ("s3://graphs/supply.omni", None),
+        ("s3://lake/graphs/supply.omni", "s3://lake"),
+        ("s3://graphs/graphs/supply.omni", "s3://graphs"),
+        ("s3://graphs/team/graphs/supply.omni", "s3://graphs/team"),
+        ("s3://lake/graphs/more/supply.omni", None),
+        ("s3://lake/graphs/supply", None),
+        ("s3://graphs", None),
+        ("/graphs/supply.omni", "/"),
+        ("/data/team/graphs/supply.omni", "/data/team"),
+    ],
+)
+def test_cluster_root_is_a_folder_and_never_part_of_a_bucket_name(uri: str, root: str | None) -> None:
+    assert managed_root(uri) == root
+
+
+def test_commands_make_a_graph_in_a_bucket_named_graphs(
+    s3_server: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.pg").write_text(NEW_SCHEMA)
+    schema = str(tmp_path / "a.pg")
+    assert BUCKET == "graphs"
+    for words in (["init"], ["schema", "apply"]):
+        assert main([*words, f"s3://{BUCKET}/supply.omni", "--schema", schema]) == 0, capsys.readouterr()
+    write_folder(tmp_path / "team", graphs=("supply",), storage=f"s3://{BUCKET}")
+    deploy(tmp_path / "team")
+    assert main(["schema", "apply", f"s3://{BUCKET}/graphs/supply.omni", "--schema", schema]) == 1
+    assert "cluster.managed" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import omnigraph as og
 import tests.support.s3_server
 from omnigraph.errors import UsageError
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
@@ -222,3 +223,44 @@ def test_lance_options_throttled_commit_is_tried_as_often_as_they_say(s3_server:
         lance.LanceDataset.commit(dataset, lance.Transaction(1, operation), max_retries=0, storage_options=options)
     tries = [request for request in s3_server.requests if request.condition and request.key.endswith(".manifest")]
     assert len(tries) == 1 + 1 + uri.RETRIES_MAX  # the first created the dataset
+
+
+def host_style(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    monkeypatch.setenv("AWS_S3_FORCE_PATH_STYLE", "false")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "address"),
+    [
+        ("https://s3.example.org", "https://lake.s3.example.org"),
+        ("http://store:9000/", "http://lake.store:9000"),
+        ("https://lake.s3.example.org", "https://lake.s3.example.org"),
+    ],
+)
+def test_host_style_puts_the_bucket_before_the_host(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, address: str
+) -> None:
+    host_style(monkeypatch, endpoint)
+    options = Location.parse("s3://lake/other/x.omni").lance_options()
+    assert options["aws_endpoint"] == address
+    assert options["aws_virtual_hosted_style_request"] == "true"
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9000", "http://[::1]:9000", "https://store.example.org/s3"])
+def test_host_style_without_a_host_name_is_refused(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    host_style(monkeypatch, endpoint)
+    with pytest.raises(UsageError, match="AWS_S3_FORCE_PATH_STYLE=true"):
+        Location.parse("s3://lake/other/x.omni").lance_options()
+
+
+@pytest.mark.s3
+def test_host_style_sends_both_clients_to_the_host_of_the_bucket(
+    monkeypatch: pytest.MonkeyPatch, s3_server: S3Server
+) -> None:
+    host_style(monkeypatch, s3_server.endpoint)
+    for work in (lambda address: og.init(address, "node P { name: String @key }"), og.open):
+        with pytest.raises(UsageError, match="AWS_S3_FORCE_PATH_STYLE"):
+            work("s3://lake/graphs/x.omni")
+    assert s3_server.requests == []

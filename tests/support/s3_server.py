@@ -18,9 +18,11 @@ import pytest
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from omnigraph.manifest import commit_loop
+from omnigraph.store.objects import conditional_puts
 
 BUCKET: Final = "graphs"
 MUTATING: Final = frozenset({"PUT", "POST", "DELETE"})
+CONDITIONS: Final = frozenset({"If-None-Match", "If-Match"})
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -113,6 +115,8 @@ class S3Server:
     def __init__(self, latency_seconds: float = 0.0) -> None:
         self.latency_seconds = latency_seconds
         self.fault: Callable[[Request], Fault | None] | None = None
+        # Headers that a request loses on its way, as behind a proxy that strips them.
+        self.ignored_headers: frozenset[str] = frozenset()
         self.requests: list[Request] = []
         self.mutations = 0
         self._hooks: list[_Hook] = []
@@ -139,6 +143,7 @@ class S3Server:
         gc.collect(1)
         # What this process knows of the writers of a graph is no knowledge of the next graph at the same address.
         commit_loop._turns.clear()
+        conditional_puts.forget_proven()
 
     @property
     def endpoint(self) -> str:
@@ -202,6 +207,8 @@ class S3Server:
 
     def _serve(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         request = _request_of(environ)
+        for header in self.ignored_headers:
+            environ.pop(f"HTTP_{header.upper().replace('-', '_')}", None)
         with self._judge:
             self.requests.append(request)
             fault = self.fault(request) if self.fault is not None else None

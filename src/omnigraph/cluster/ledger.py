@@ -266,10 +266,18 @@ def operation_record(operation: str, actor: str | None, **details: object) -> Js
 
 def refuse_managed(uri: str, command: str) -> None:
     """Raise if an address belongs to a cluster, whose graphs and schemas only `cluster apply` changes."""
-    address = Location.parse(uri).uri.rstrip("/")
-    root, _, rest = address.rpartition("/graphs/")
-    if root and rest.endswith(".omni") and "/" not in rest and Ledger(root).revisions():
-        raise _managed(uri, root, command)
+    root = cluster_root(Location.parse(uri))
+    if root is not None and Ledger(root.uri).revisions():
+        raise _managed(uri, root.uri, command)
+
+
+def cluster_root(graph: Location) -> Location | None:
+    """Return where a cluster would be that has a graph at this location; None if no cluster can have it."""
+    folder = graph.parent
+    root = None if folder is None else folder.parent
+    if root is None or root.child(graph_path(graph.name.removesuffix(".omni"))) != graph:
+        return None
+    return root
 
 
 def refuse_inside_cluster(uri: str, command: str) -> None:

@@ -34,7 +34,7 @@ from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
-from omnigraph.store.write.file_proof import OVERWRITTEN_PATH
+from omnigraph.store.write.file_proof import OVERWRITTEN_PATH, path_key, read_overwritten_checksums, record_copied
 
 MARKER_PATH: Final = "__clone.json"
 
@@ -213,6 +213,7 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> 
     store = Store(_check_apart(session.kernel.store.root, Location.parse(target)))
     identity = _identity_of(session.kernel)
     _check_target(store, identity, update=update)
+    store.objects.require_conditional_puts()
     contents, copied = _copy_all(session.kernel, store, identity)
     CloneMarker(identity, complete=True, heads=dict(contents.heads)).write(store.objects)
     _verify_clone(store, contents)
@@ -306,9 +307,15 @@ def _copy_all(kernel: Kernel, target: Store, identity: str) -> tuple[Contents, d
         begun.write(target.objects)
         try:
             present = {info.path: info.size_bytes for info in target.objects.list("")}
+            # A copy from an object store counts only with the checksum of its bytes.
+            recorded = None if kernel.store.root.is_local else read_overwritten_checksums(target)
             total = sum(map(len, contents.steps))
             for step in contents.steps:
-                missing = {path: size for path, size in step.items() if present.get(path) != size}
+                missing = {
+                    path: size
+                    for path, size in step.items()
+                    if present.get(path) != size or (recorded is not None and path_key(path) not in recorded)
+                }
                 _copy_files(kernel.store, target, missing, copied, total)
         except StorageError as error:
             if error.storage_kind is not StorageKind.NOT_FOUND or attempt == CLONE_ATTEMPTS_MAX:
@@ -322,7 +329,9 @@ def _copy_files(source: Store, target: Store, files: Mapping[str, int], copied: 
     paths = list(files)
     for start in range(0, len(paths), CLONE_BATCH_FILES):
         batch = paths[start : start + CLONE_BATCH_FILES]
-        target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
+        checksums = target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
+        if not source.root.is_local:
+            record_copied(target, dict(zip(batch, checksums, strict=True)))
         copied.update((path, files[path]) for path in batch)
         report_progress("files copied", len(copied), total)
 

@@ -40,7 +40,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
             _reject_purged(main, source)
             return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
 
-        kernel.store.fork(kernel.store.open(source.ref), branch_id)
+        kernel.store.fork_new(kernel.store.open(source.ref), branch_id)
         kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return branch
 

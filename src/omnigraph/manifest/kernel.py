@@ -156,6 +156,8 @@ class Kernel:
             return dataset
         # Pins of older graphs do not record when they were adopted, so their fork names can occur again.
         unused = dropwhile(partial(self._is_published, snapshot, pin), fork_names(owner, pin))
+        # Lance forks what it finds by path, and the handle of a commit of this process opens without its link.
+        self.links.finish_pin(snapshot, pin)
         return self.store.fork(dataset, *unused)
 
     def _is_published(self, snapshot: Snapshot, pin: Pin, name: str) -> bool:

@@ -14,6 +14,7 @@ from omnigraph.limits import LINK_CACHE_MAX
 from omnigraph.lru import LruCache
 from omnigraph.manifest.model import Link, Pin, Snapshot
 from omnigraph.manifest.plan import Receipt
+from omnigraph.store.files.reachability import stored_versions
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 
@@ -42,12 +43,25 @@ class Links:
         except StorageError as error:
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
-            raise GraphError(
+            raise self._removed(snapshot, pin) from error
+
+    def _removed(self, snapshot: Snapshot, pin: Pin) -> GraphError:
+        """Return the error for a version that is gone; cleanup never removes one that the newest state pins."""
+        # Cleanup may have removed the next version of the catalog too, so what counts is the newest.
+        if max(stored_versions(self._store, snapshot.ref.path, snapshot.ref.branch), default=0) > snapshot.version:
+            return GraphError(
                 f"version {pin.version} of `{pin.table_key}` was removed by cleanup; read a newer commit",
                 code="graph.version_reclaimed",
                 type_key=pin.table_key,
                 version=pin.version,
-            ) from error
+            )
+        return GraphError(
+            f"version {pin.version} of `{pin.table_key}`, which the newest commit needs, is missing: another tool has"
+            " removed it. Run `omnigraph repair` to see what is left of it",
+            code="graph.version_lost",
+            type_key=pin.table_key,
+            version=pin.version,
+        )
 
     def unfinished(self, snapshot: Snapshot) -> tuple[Link, ...]:
         """Return the links of a snapshot that are not known to be in place."""
@@ -58,6 +72,11 @@ class Links:
         link = next((link for link in self.unfinished(snapshot) if link.ref == pin.ref), None)
         return link is not None and self._store.has_version(link.ref) and not self.is_linked(link)
 
+    def is_lost(self, snapshot: Snapshot, pin: Pin) -> bool:
+        """Return True if neither the path of a published version nor its staged manifest is there."""
+        staged = [link.manifest for link in snapshot.links if link.ref == pin.ref.stored]
+        return not any(map(self._store.objects.exists, staged)) and not self._store.has_version(pin.ref.stored)
+
     def is_linked(self, link: Link) -> bool:
         """Return True if the published manifest is in its final place; another tool may have written there first."""
         staged = self._store.objects.read_if_exists(link.manifest)
@@ -67,6 +86,12 @@ class Links:
     def finish(self, snapshot: Snapshot) -> int:
         """Link every published version of a snapshot; return how many were missing."""
         return sum([self._finish(link) for link in self.unfinished(snapshot)])
+
+    def finish_pin(self, snapshot: Snapshot, pin: Pin) -> None:
+        """Link the version that a snapshot pins, for work that needs it by path; a failed link is an error here."""
+        for link in self.unfinished(snapshot):
+            if link.ref == pin.ref.stored:
+                self._finish(link)
 
     def _finish(self, link: Link) -> bool:
         is_missing = not self.is_linked(link)

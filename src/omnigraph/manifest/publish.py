@@ -88,13 +88,13 @@ def current() -> Publication:
     return _watched.get() or Publication()
 
 
-def unknown_outcome(operation_id: OperationId, why: str) -> StorageError:
-    """Return the error for a write that may or may not have been published."""
+def unknown_outcome(operation_id: OperationId, why: str, kind: StorageKind = StorageKind.TRANSIENT) -> StorageError:
+    """Return the error for a write that may or may not have been published; `kind` says whether a retry helps."""
     return StorageError(
         f"storage did not confirm whether operation {operation_id} was published; look for it in the history of the"
         f" branch before you retry ({why})",
         effect=Effect.UNKNOWN,
-        kind=StorageKind.TRANSIENT,
+        kind=kind,
         operation_id=operation_id,
     )
 
@@ -240,7 +240,9 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
 
     try:
         # The catalog's rows do not depend on where the staged manifests end up, so both are written side by side.
-        store.in_parallel([*map(commit, plan.effects), stage_rows])
+        # The first write of a process also proves that the compare-and-swap of its commit point will hold.
+        proof = [] if store.objects.is_proven else [store.objects.require_conditional_puts]
+        store.in_parallel([*map(commit, plan.effects), stage_rows, *proof])
     except StaleBase as stale:
         # By path the dataset is further than its pin: either another commit of the graph, or a foreign tool.
         if is_overtaken(store, manifest.ref):
@@ -254,11 +256,6 @@ def _prove(staged: list[Staged], strict: Strict) -> None:
     for version in (*staged, *([strict.staged] if strict.staged else ())):
         for proofs in version.proofs:
             proofs.result()
-
-
-def is_drifted(store: Store, catalog: DatasetRef, pinned: DatasetRef) -> bool:
-    """Return True if another tool wrote a dataset by path past its pinned version; writers reject that."""
-    return store.has_version(pinned.at(pinned.version + 1)) and not is_overtaken(store, catalog)
 
 
 def is_overtaken(store: Store, catalog: DatasetRef) -> bool:
@@ -307,9 +304,23 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
                 return winner
             raise Moved from lost
         except OmniGraphError as error:
+            if failure is None and _is_impossible(store, strict, error):
+                current().lose()
+                raise
             # A retry is safe: the same strict commit either lands once, or finds its version taken.
             failure, silent = error, silent + 1
     raise _unknown(plan, failure) from failure
+
+
+def _is_impossible(store: Store, strict: Strict, error: OmniGraphError) -> bool:
+    """Return True if an object store lacks the operation that publishes, and nothing was published."""
+    is_refused = isinstance(error, StorageError) and error.storage_kind is StorageKind.PERMANENT
+    if not is_refused or store.root.is_local:
+        return False
+    try:
+        return not store.has_version(strict.ref)
+    except StorageError:
+        return False
 
 
 def _reject_held_up(plan: plans.Plan, begun: float) -> None:
@@ -329,7 +340,8 @@ def _reject_held_up(plan: plans.Plan, begun: float) -> None:
 
 
 def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
-    return unknown_outcome(plan.operation_id, str(failure))
+    is_full = isinstance(failure, StorageError) and failure.storage_kind is StorageKind.FULL
+    return unknown_outcome(plan.operation_id, str(failure), StorageKind.FULL if is_full else StorageKind.TRANSIENT)
 
 
 def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import DriftDetected, StorageError, StorageKind
+from omnigraph.errors import DriftDetected, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
@@ -155,16 +155,17 @@ def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[Obj
 def read_time(kernel: Kernel) -> int:
     """Return storage's time for a preview.
 
-    Reading it needs a write. Where that is not possible, the newest file gives a lower bound, so that fewer files look
-    old.
+    Reading it needs a write. Where that is not possible, the clock of this machine has to do, unless storage holds a
+    file that is newer: a preview deletes nothing.
     """
     if not kernel.read_only:
         try:
             return kernel.store.objects.read_time()
         except StorageError as error:
-            if error.storage_kind is not StorageKind.FULL:
+            if error.storage_kind in (StorageKind.TRANSIENT, StorageKind.CONFIGURATION):
                 raise
-    return clock.storage_us(max((info.modified_us for info in kernel.store.objects.list("")), default=0))
+    newest_us = max((info.modified_us for info in kernel.store.objects.list("")), default=0)
+    return max(clock.now_us(), clock.storage_us(newest_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,12 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
     return claims
 
 
+def sweep_dead_intents(kernel: Kernel) -> None:
+    """Resolve what dead operations left, when a graph is opened; a failure is left to the next open or cleanup."""
+    with suppress(OmniGraphError):
+        resolve_intents(kernel, SweepReport())
+
+
 def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
     """Remove the empty folders of deleted branches, types and indexes on a disk."""
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
@@ -282,7 +289,10 @@ def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
 def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
     live = {None, *(branch.branch_id for branch in kernel.snapshot(MAIN).state.branches.values())}
     if intent.branch_id not in live:
-        return Outcome.ORPHANED_BRANCH_DISCARDED, None
+        # What was published stays as long as merges need it, though its branch was deleted: cleanup decides.
+        commits = (commit for commit in kernel.all_commits().values() if commit.operation_id == intent.operation_id)
+        published = next((commit.commit_id for commit in commits if commit.branch == intent.branch_id), None)
+        return (Outcome.ORPHANED_BRANCH_DISCARDED if published is None else Outcome.ROLLED_FORWARD), published
     # The commit point decides as in any redo/undo recovery: a commit with this operation id means roll forward (only
     # links are missing), none means roll back.
     commit_id = _published_as(kernel, intent)

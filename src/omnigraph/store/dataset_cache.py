@@ -24,7 +24,7 @@ from omnigraph.limits import (
     STORAGE_THREADS,
 )
 from omnigraph.lru import LruCache
-from omnigraph.store.files.manifest_file import manifest_message, rebase_manifest
+from omnigraph.store.files.manifest_file import leave_out_indexes, manifest_message, rebase_manifest
 from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
@@ -83,21 +83,23 @@ class DatasetCache:
         self.meter.count("open", str(ref))
         return self.remember(self._open_version(ref))
 
-    def _open_version(self, ref: DatasetRef, manifest: bytes | None = None) -> Dataset:
+    def _open_version(self, ref: DatasetRef, manifest: bytes | None = None, session: Session | None = None) -> Dataset:
         """Open a version, from the bytes of its manifest if those are passed."""
-        lance = self._open_lance(ref, manifest)
+        lance = self._open_lance(ref, manifest, session or self._session)
         dataset = self._dataset(ref.at(lance.version), lance)
         if manifest is None and self._is_based_elsewhere(dataset):
             raw = self.objects.read(dataset.ref.manifest_path)
             return self._open_version(dataset.ref, self._rebased(dataset.ref, raw))
         return dataset
 
-    def _open_lance(self, ref: DatasetRef, manifest: bytes | None, *, is_retry: bool = False) -> LanceDataset:
+    def _open_lance(
+        self, ref: DatasetRef, manifest: bytes | None, session: Session, *, is_retry: bool = False
+    ) -> LanceDataset:
         try:
             return LanceDataset(
                 self.root.child(ref.directory).uri,
                 ref.version or None,
-                session=self._session,
+                session=session,
                 storage_options=self.lance_options or None,
                 serialized_manifest=manifest,
             )
@@ -116,7 +118,7 @@ class DatasetCache:
                     f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
                 ) from error
         # Another process may have written it between the open and the probe; if not, it is damaged.
-        return self._open_lance(ref, manifest, is_retry=True)
+        return self._open_lance(ref, manifest, session, is_retry=True)
 
     def _is_based_elsewhere(self, dataset: Dataset) -> bool:
         """Return True if a fork was made under another URI: the graph was moved, copied, or is mounted elsewhere."""
@@ -134,8 +136,13 @@ class DatasetCache:
         return self._handles.get(ref)
 
     def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
-        """Open a published version through its staged manifest, without linking it."""
-        dataset = self._open_version(ref, self._rebased(ref, self.objects.read(manifest)))
+        """Open a version through its staged manifest, without linking it.
+
+        Lance reads the list of indexes from the file of the version's final name, which is not there yet, whenever it
+        filters or stages rows: the handle has none.
+        """
+        message = leave_out_indexes(self._rebased(ref, self.objects.read(manifest)))
+        dataset = self._open_version(ref, message, self._plain_session)
         dataset.staged_as = manifest
         return dataset
 
@@ -145,7 +152,7 @@ class DatasetCache:
             return dataset
         ref = replace(dataset.ref, shape=shape)
         with lance_errors(f"opening {ref}", dataset):
-            with_indexes = not shape.is_empty and not _drops_indexed(dataset, shape)
+            with_indexes = not dataset.staged_as and not shape.is_empty and not _drops_indexed(dataset, shape)
             lance = LanceDataset(
                 self.root.child(ref.directory).uri,
                 ref.version,

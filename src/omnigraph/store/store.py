@@ -216,6 +216,19 @@ class Store(DatasetCache):
             object=str(dataset.ref),
         )
 
+    def fork_new(self, dataset: Dataset, name: str) -> Dataset:
+        """Create a Lance branch of a dataset under a name that was never used before."""
+        forked = self._fork_as(dataset, name)
+        if forked is None:
+            # No other process knows the name, so the store refused a request of this process for another one in flight.
+            raise StorageError(
+                f"forking {dataset.ref} failed: the store did not let the fork be listed, because another request was"
+                " under way: try again",
+                kind=StorageKind.TRANSIENT,
+                object=str(dataset.ref),
+            )
+        return forked
+
     def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")

@@ -297,6 +297,15 @@ def rebase_manifest(manifest: bytes, dataset: str, uri: str) -> bytes:
     return _edit_field(manifest, _BASES, rebase_entry)
 
 
+def leave_out_indexes(manifest: bytes) -> bytes:
+    """Return a manifest that names no index.
+
+    >>> read_message(leave_out_indexes(write_message([(3, 9), (6, 40)])))
+    ((3, 9),)
+    """
+    return write_message(part for part in read_message(manifest) if part[0] != _INDEX_SECTION)
+
+
 def _edit_field(message: bytes, number: int, edit: Callable[[bytes], bytes]) -> bytes:
     return write_message(
         (field, edit(value) if field == number and isinstance(value, bytes) else value)

@@ -262,6 +262,24 @@ def versions_of(objects: Iterable[ObjectInfo]) -> dict[DatasetFork, dict[int, in
     return versions
 
 
+def stored_versions(store: Store, path: str, fork: str | None) -> set[int]:
+    """List the versions that a dataset or fork has by path; staged ones do not count."""
+    objects = store.objects.list(f"{DatasetRef(path, fork, 0).directory}/_versions")
+    return set(versions_of(objects).get((path, fork), ()))
+
+
+def missing_files(store: Store, manifest: StoredManifest) -> list[str]:
+    """Return the files that a stored version needs and storage does not hold."""
+    raw = store.objects.read_if_exists(manifest.path)
+    if raw is None:
+        return [manifest.path]
+    needed = NeededFiles()
+    needed.add(manifest, raw)
+    stored = {info.path for info in store.objects.list(dataset_of(manifest.path))}
+    # A manifest holds a copy of its transaction, whose own file is not synced: a power cut may take it.
+    return sorted(path for path in needed.files - stored if "/_transactions/" not in path)
+
+
 _LISTED_FORKS: Final = "_refs/branches/"
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from hashlib import md5
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -116,8 +117,36 @@ class Inspected:
         return cls(len(data), data[-FOOTER_BYTES:], crc32(data))
 
 
+class ContentDigests:
+    """The CRC-32 and the MD5 of bytes that pass in chunks.
+
+    >>> digests = ContentDigests(); b"".join(digests.passing(iter([b"a", b"b"])))
+    b'ab'
+    >>> digests.crc32 == crc32(b"ab"), digests.md5
+    (True, '187ef4436122d1cc2f40dc2b92f0eba0')
+    """
+
+    def __init__(self) -> None:
+        self.crc32 = 0
+        self._md5 = md5(usedforsecurity=False)
+
+    @property
+    def md5(self) -> str:
+        return self._md5.hexdigest()
+
+    def passing(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks, and take them into account."""
+        for chunk in chunks:
+            self.crc32 = crc32(chunk, self.crc32)
+            self._md5.update(chunk)
+            yield chunk
+
+
 class Backend(Protocol):
-    """Raw operations: each counts its requests on the meter and raises `StorageError`; absence is `None`."""
+    """Raw operations: each counts its requests on the meter and raises `StorageError`; absence is `None`.
+
+    `create` is one conditional put, and False when storage refuses it. `put_if_absent` also finds out who won.
+    """
 
     def get(self, path: str) -> bytes | None: ...
     def info(self, path: str) -> ObjectInfo | None: ...
@@ -125,7 +154,9 @@ class Backend(Protocol):
     def put(self, path: str, data: bytes) -> None: ...
     def open_chunks(self, path: str) -> AbstractContextManager[Iterator[bytes] | None]: ...
     def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None: ...
+    def create(self, path: str, data: bytes) -> bool: ...
     def put_if_absent(self, path: str, data: bytes) -> bool: ...
+    def put_if_match(self, path: str, data: bytes, e_tag: str) -> bool: ...
     def link(self, staged: str, final: str) -> bool: ...
     def list(self, prefix: str) -> Iterator[ObjectInfo]: ...
     def delete(self, path: str) -> None: ...

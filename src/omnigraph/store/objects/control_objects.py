@@ -12,7 +12,8 @@ from contextlib import suppress
 from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
 from omnigraph.failpoints import around_change
-from omnigraph.store.objects.backend import NO_METER, Backend, Inspected, Meter, ObjectInfo
+from omnigraph.store.objects.backend import NO_METER, Backend, ContentDigests, Inspected, Meter, ObjectInfo
+from omnigraph.store.objects.conditional_puts import is_proven, require_conditional_puts
 from omnigraph.store.objects.local_objects import RESERVE_PATH, TEMPORARY_PREFIX, LocalObjects, Reserve
 from omnigraph.store.objects.uri import Location
 
@@ -24,7 +25,7 @@ class Objects:
 
     def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
         self._root = root
-        self._backend = _backend(root, meter)
+        self._backend = open_backend(root, meter)
         self._reserve = Reserve(root)
 
     def read(self, path: str) -> bytes:
@@ -46,12 +47,27 @@ class Objects:
         """Return the bytes, or None if there is certainly no such object; one request."""
         return self._backend.get(_checked(path))
 
-    def copy_to(self, target: Objects, path: str) -> None:
-        """Copy an object to another root under the same path, in chunks; readers there see all of it or none."""
+    def copy_to(self, target: Objects, path: str) -> int:
+        """Copy an object to another root under the same path, in chunks; return the CRC-32 of its bytes.
+
+        Readers there see all of it or none.
+        """
+        digests = ContentDigests()
         with self._backend.open_chunks(_checked(path)) as chunks, around_change(f"copy {path}"):
             if chunks is None:
                 raise self._absent(path)
-            target._backend.put_chunks(path, chunks)
+            target._backend.put_chunks(path, digests.passing(chunks))
+        return digests.crc32
+
+    def digests(self, path: str) -> ContentDigests:
+        """Return the digests of an object's bytes, read in chunks."""
+        digests = ContentDigests()
+        with self._backend.open_chunks(_checked(path)) as chunks:
+            if chunks is None:
+                raise self._absent(path)
+            for _ in digests.passing(chunks):
+                pass
+        return digests
 
     def exists(self, path: str) -> bool:
         """Return True if there is such an object; a permission error is raised. One request."""
@@ -125,8 +141,18 @@ class Objects:
 
     def write_if_absent(self, path: str, data: bytes) -> bool:
         """Create, or return False if the name is taken; of any number of racers exactly one gets True."""
+        self.require_conditional_puts()
         with around_change(f"write_if_absent {path}"):
             return self._backend.put_if_absent(_checked(path), data)
+
+    def require_conditional_puts(self) -> None:
+        """Raise `UnsafeStore` if storage ignores conditional puts; at most two requests, once in a process."""
+        require_conditional_puts(self._root, self._backend)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether `require_conditional_puts` needs no request."""
+        return is_proven(self._root)
 
     def link(self, staged: str, final: str) -> bool:
         """Give the bytes of `staged` the name `final` too, or return False if that is taken; `staged` stays.
@@ -169,7 +195,8 @@ class Objects:
         self._backend.drop_empty(_checked(folder), before_us)
 
 
-def _backend(root: Location, meter: Meter) -> Backend:
+def open_backend(root: Location, meter: Meter) -> Backend:
+    """Return the backend of a location."""
     if root.is_local:
         return LocalObjects(root, meter)
     # Most graphs are local; they should not pay for loading a client that they never use.

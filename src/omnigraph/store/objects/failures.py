@@ -125,6 +125,7 @@ _STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
     412: (StorageKind.PRECONDITION, "it exists already, or changed meanwhile"),
     429: _BUSY,
     501: (StorageKind.PERMANENT, "the store lacks the operation: use one that has it"),
+    507: (StorageKind.FULL, f"the store is full or its quota is used up: {_FREE}"),
 }
 _ANSWER: Final = re.compile(
     r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL

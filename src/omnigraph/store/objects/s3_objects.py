@@ -24,7 +24,7 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.write.file_proof import FOOTER_BYTES, etag_checksum
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta
+    from obstore import GetResult, ObjectMeta, PutMode
     from obstore.store import S3Config
 
 
@@ -61,7 +61,7 @@ class S3Objects:
     def __init__(self, root: Location, meter: Meter) -> None:
         self._root = root
         self._meter = meter
-        options = uri.s3_options()
+        options = root.s3_options()
         allow_http = options.pop("allow_http", "") == "true"
         self._store = S3Store(
             root.bucket,
@@ -136,6 +136,21 @@ class S3Objects:
         with self._failing("write", path), writing as writer:
             for chunk in chunks:
                 writer.write(chunk)
+
+    def create(self, path: str, data: bytes) -> bool:
+        return self._put_on_condition(path, data, "create")
+
+    def put_if_match(self, path: str, data: bytes, e_tag: str) -> bool:
+        return self._put_on_condition(path, data, {"e_tag": e_tag})
+
+    def _put_on_condition(self, path: str, data: bytes, mode: PutMode) -> bool:
+        self._meter.count("put_if_absent", path)
+        with self._failing("write", path):
+            try:
+                obstore.put(self._store, path, data, mode=mode, use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return False
+        return True
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them

@@ -30,6 +30,8 @@ _KEY_SEGMENT = re.compile(r"[A-Za-z0-9!_.*'()=+@,-]+")
 
 _UNUSABLE = re.compile(r"[\s\\<>\"{}|^`\x00-\x1f\x7f]|[^\x00-\x7f]")
 
+# An IPv4 or IPv6 address: no bucket name can stand before it.
+_ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _UNNAMEABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -101,6 +103,18 @@ class Location:
         return Location(self.scheme, self.bucket, f"{self.path.rstrip('/')}/{below}" if self.path else below)
 
     @property
+    def parent(self) -> Location | None:
+        """The location around this one; None for a whole bucket and for `/`.
+
+        >>> Location.parse("s3://lake/graphs").parent, Location.parse("s3://lake").parent
+        (Location(scheme='s3', bucket='lake', path=''), None)
+        """
+        folder, separator, name = self.path.rpartition("/")
+        if not name:
+            return None
+        return Location(self.scheme, self.bucket, folder or (separator if self.is_local else ""))
+
+    @property
     def is_local(self) -> bool:
         return self.scheme == "file"
 
@@ -128,11 +142,22 @@ class Location:
         """The last segment."""
         return self.path.rpartition("/")[2] or self.bucket
 
+    def s3_options(self) -> dict[str, str]:
+        """Return the options of object store clients for this bucket; with host names if that is asked for.
+
+        With `aws_virtual_hosted_style_request` the clients take the endpoint for that of the bucket. Without the bucket
+        in it, the first segment of the key would be the bucket.
+        """
+        options = s3_options()
+        if options.get("aws_virtual_hosted_style_request") == "true" and "aws_endpoint" in options:
+            options["aws_endpoint"] = _bucket_endpoint(options["aws_endpoint"], self.bucket)
+        return options
+
     def lance_options(self) -> dict[str, str]:
         """Return the `storage_options` with which Lance opens this location; empty for local ones."""
         if self.is_local:
             return {}
-        return s3_options() | {
+        return self.s3_options() | {
             "timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
             "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
             "client_max_retries": str(RETRIES_MAX),
@@ -162,6 +187,28 @@ def s3_options() -> dict[str, str]:
         "allow_http": "true" if allow_http else "",
     }
     return {name: value for name, value in options.items() if value}
+
+
+def _bucket_endpoint(endpoint: str, bucket: str) -> str:
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    if host.startswith(f"{bucket}."):
+        return endpoint
+    if _ADDRESS.fullmatch(host) or parts.path.strip("/"):
+        raise UsageError(
+            f"AWS_S3_FORCE_PATH_STYLE is `false`, but the bucket `{bucket}` cannot stand before the host of"
+            f" `{endpoint}`; set AWS_S3_FORCE_PATH_STYLE=true, or give an endpoint with a host name and without a path",
+            setting="AWS_S3_FORCE_PATH_STYLE",
+            value="false",
+        )
+    user, separator, address = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{user}{separator}{bucket}.{address}"
+
+
+def endpoint_name() -> str:
+    """Return the address of the store that requests go to, without credentials; that of AWS S3 if none is set."""
+    parts = urlsplit(_endpoint() or f"https://s3.{settings.read('AWS_REGION') or 'us-east-1'}.amazonaws.com")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def _endpoint() -> str:

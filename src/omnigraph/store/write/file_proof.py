@@ -213,7 +213,8 @@ def _pool(_process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(PROOF_THREADS, thread_name_prefix="omnigraph-proof")
 
 
-# Files never change, except where a hard drop overwrites bytes; their new checksums are kept here.
+# Checksums of bytes that the record of a commit does not know: of files that a hard drop overwrites, and of copies from
+# an object store, whose ETags depend on how an object was uploaded.
 OVERWRITTEN_PATH: Final = "__checksums"
 
 
@@ -253,8 +254,14 @@ def record_overwritten(store: Store, files: Mapping[str, bytes]) -> None:
     store.objects.write(f"{OVERWRITTEN_PATH}/{new_ulid()}", pack(ChecksumKind.CONTENT, proofs).encode())
 
 
+def record_copied(store: Store, checksums: Mapping[str, int]) -> None:
+    """Record the CRC-32 of the bytes of files that were copied to a graph, by path."""
+    proofs = [Proof(path, 0, checksum) for path, checksum in checksums.items()]
+    store.objects.write(f"{OVERWRITTEN_PATH}/{new_ulid()}", pack(ChecksumKind.CONTENT, proofs).encode())
+
+
 def read_overwritten_checksums(store: Store) -> dict[int, set[int]]:
-    """Return the checksums that overwritten files may have, by the key of their path."""
+    """Return the checksums that overwritten and copied files may have, by the key of their path."""
     checksums: dict[int, set[int]] = {}
     for info in store.objects.list(OVERWRITTEN_PATH):
         for key, checksum in unpack(store.objects.read(info.path).decode())[1].items():
