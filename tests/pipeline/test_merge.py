@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # The package has a function of the same name, which hides the module.
-diffing = sys.modules["omnigraph.pipeline.diff"]
+diffing = import_module("omnigraph.pipeline.diff")
 
 
 def shown(error: MergeConflict) -> list[Any]:

@@ -16,16 +16,16 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues, literal_values
+from omnigraph.engine.exact_conversion import convert_rows
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
-from omnigraph.engine.write.staging import put_column
-from omnigraph.errors import GraphError, MergeConflict, UsageError
+from omnigraph.errors import DataError, GraphError, MergeConflict, UsageError
 from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
 from omnigraph.public_values import Conflict, ConflictKind, Image
-from omnigraph.rules.coerce import decode_column
+from omnigraph.rules.coerce import decode_column, shown
 from omnigraph.rules.delta import Violation, is_among, one_array, without
 
 if TYPE_CHECKING:
@@ -45,12 +45,22 @@ def conflict_of(type_key: TypeKey, clash: Clash, blobs: BlobValues) -> Conflict:
     if clash.kind is ConflictKind.DELETE_VS_UPDATE:
         did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
         message = f"{name}: {did} what {other}"
+    elif clash.kind is ConflictKind.VALUE_CONSTRAINT_VIOLATION:
+        values = [_describe_unfit(column, clash) for column in clash.columns]
+        message = f"{name}: {'; '.join(values)}"
     else:
         did = "inserted" if clash.kind is ConflictKind.DIVERGENT_INSERT else "changed"
         columns = ", ".join(f"`{column}`" for column in clash.columns)
         message = f"{name}: both sides {did} it, with different {columns}"
     images = [image_of(blobs.with_bytes(row)) for row in (clash.base, clash.ours, clash.theirs)]
     return Conflict(type_key, clash.entity_id, clash.kind, message, clash.columns, *images)
+
+
+def _describe_unfit(column: str, clash: Clash) -> str:
+    theirs, ours = (
+        None if row is None else one_array(row.column(column))[0].as_py() for row in (clash.theirs, clash.ours)
+    )
+    return f"their `{column}`, {shown(theirs)}, does not fit the type that it has here, where it is {shown(ours)}"
 
 
 def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
@@ -363,15 +373,23 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
         if row is None and ours is not None:
             deleted.append(pa.array([entity_id], pa.string()))
         elif row is not None and ours is None:
-            inserted.append(row.cast(merge.inserted.schema))
+            inserted.append(_fitting(row, merge.inserted.schema))
         elif row is not None and image_of(row) != image_of(ours):
-            updated.append(row.cast(merge.updated.schema))
+            updated.append(_fitting(row, merge.updated.schema))
     return RowMerge(
         pa.concat_tables(inserted).combine_chunks(),
         pa.concat_tables(updated).combine_chunks(),
         pa.concat_arrays(deleted),
         merge.clashes,
     )
+
+
+def _fitting(row: pa.Table, schema: pa.Schema) -> pa.Table:
+    entity_id = ids_of(row)[0].as_py()
+    try:
+        return convert_rows(row, schema, entity_id)
+    except DataError as error:
+        raise refuse(f"{error.message}; take another side, or give the value", entity_id=entity_id) from error
 
 
 def touches(merge: RowMerge, entity_id: str) -> bool:
@@ -441,7 +459,9 @@ def _reject_undetermined(clash: Clash, side: pa.Table, columns: Sequence[str]) -
 
 def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     for name, column in columns.items():
-        row = put_column(row, name, column)
+        index = row.schema.get_field_index(name)
+        # Whether the value fits is checked when all are decided.
+        row = row.set_column(index, row.schema.field(index).with_type(column.type), column)
     return row
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import orjson
-import pyarrow as pa
 
 from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
@@ -308,16 +307,6 @@ def _count_values(changes: RowChanges, name: str) -> int:
 
 def _entities(count: int) -> str:
     return f"{count:,} {'entity' if count == 1 else 'entities'}"
-
-
-def align(changes: RowChanges, schema: pa.Schema) -> RowChanges:
-    """Return changes with the columns of a schema, in its order: states of other schemas store them in another."""
-    return changes.map(lambda rows: align_rows(rows, schema))
-
-
-def align_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    # A side that has not seen a wider type yet holds values that fit it.
-    return pa.Table.from_arrays([rows.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
 class SchemaDecisions:

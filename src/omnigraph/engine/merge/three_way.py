@@ -11,10 +11,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
-from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, compare, logical_form, row_changes
+from omnigraph.engine.changes.row_diff import (
+    AFTER,
+    BEFORE,
+    RowChanges,
+    compare,
+    logical_form,
+    logical_schema,
+    row_changes,
+)
+from omnigraph.engine.exact_conversion import convert_rows, find_inexact, widest_type
 from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
 from omnigraph.engine.merge.conflicts import (
     Resolution,
@@ -25,8 +35,8 @@ from omnigraph.engine.merge.conflicts import (
     refuse,
     touches,
 )
-from omnigraph.engine.merge.row_merge import RowMerge, as_merge, ids_of, merge_rows, rows_without
-from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, align, align_rows, is_tightened
+from omnigraph.engine.merge.row_merge import Clash, RowMerge, as_merge, ids_of, merge_rows, rows_without
+from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, is_tightened
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import CommittedRows
@@ -38,7 +48,8 @@ from omnigraph.manifest.model import Pin, fork_owner
 from omnigraph.manifest.plan import Effect
 from omnigraph.manifest.publish import drift
 from omnigraph.manifest.requirements import HeadIs
-from omnigraph.public_values import Conflict
+from omnigraph.public_values import Conflict, ConflictKind
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Changes, Delta, Ids, Intent, Violation
 from omnigraph.rules.validate import validate
 from omnigraph.store.lance_schema import physical_schema
@@ -155,7 +166,12 @@ class ThreeWayState:
         return self._base(type_).map(lambda view: view.sound_dataset(type_.table_key))
 
     def merge(self, type_: Type) -> RowMerge:
-        """Merge the rows of one type."""
+        """Merge the rows of one type; the result has the types of the merged schema."""
+        merge = self._merge_widened(type_)
+        return merge if self.merged is None else self._narrow(type_, merge)
+
+    def _merge_widened(self, type_: Type) -> RowMerge:
+        """Merge the rows of one type in the widest types that a state has, so that any two values can be compared."""
         base = self.base_of(type_)
         ours, theirs = (view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs))
         if base.is_virtual:
@@ -169,7 +185,50 @@ class ThreeWayState:
 
     def _row_changes(self, type_: Type, before: Dataset, after: Dataset) -> RowChanges:
         changes = row_changes(before, after, self.blobs)
-        return changes if self.merged is None else align(changes, self._columns(type_))
+        return changes if self.merged is None else self._widen(type_, changes)
+
+    def _widen(self, type_: Type, changes: RowChanges) -> RowChanges:
+        schema = self._widest_columns(type_)
+        return changes.map(lambda rows: convert_rows(rows, schema, type_.name))
+
+    def _narrow(self, type_: Type, merge: RowMerge) -> RowMerge:
+        """Return a merge with the types of the merged schema; a row with a value that does not fit is a conflict."""
+        schema = self._columns(type_)
+        unfit: dict[str, list[str]] = {}
+        for rows in (merge.inserted, merge.updated):
+            for column in schema:
+                for row in np.flatnonzero(find_inexact(rows.column(column.name), column.type)).tolist():
+                    unfit.setdefault(str(rows.column("id")[row]), []).append(column.name)
+        unfit_ids = pa.array(list(unfit), pa.string())
+        inserted, updated = (
+            convert_rows(rows_without(rows, unfit_ids), schema, type_.name) for rows in (merge.inserted, merge.updated)
+        )
+        clashes = [self._unfit(type_, merge, entity_id, tuple(names)) for entity_id, names in sorted(unfit.items())]
+        return RowMerge(inserted, updated, merge.deleted, (*merge.clashes, *clashes))
+
+    def _unfit(self, type_: Type, merge: RowMerge, entity_id: str, columns: tuple[str, ...]) -> Clash:
+        """Return the conflict of an entity with values that the merged schema cannot hold exactly."""
+        base, ours, theirs = self.rows(type_, entity_id)
+        schema, merged = self._columns(type_), None
+        if ours is not None:
+            ours = convert_rows(ours, schema, type_.name)
+            # An entity that our side has is updated, never inserted.
+            row = merge.updated.filter(pc.equal(merge.updated.column("id"), entity_id))
+            values = [(ours if name in columns else row).column(name) for name in schema.names]
+            merged = convert_rows(pa.Table.from_arrays(values, names=schema.names), schema, type_.name)
+        return Clash(ConflictKind.VALUE_CONSTRAINT_VIOLATION, entity_id, columns, base, ours, theirs, merged)
+
+    def _widest_columns(self, type_: Type) -> pa.Schema:
+        """Return the columns of a type, each in the widest type that a state stores it in."""
+        states = [view.sound_dataset(type_.table_key) for view in (*self.base.states(), self.ours, self.theirs)]
+        return pa.schema(
+            [
+                item.with_type(
+                    widest_type([item.type, *(logical_schema(state).field(item.name).type for state in states)])
+                )
+                for item in self._columns(type_)
+            ]
+        )
 
     def _columns(self, type_: Type) -> pa.Schema:
         """Return the columns of a type as the merged schema has them; states of other schemas store others."""
@@ -197,7 +256,7 @@ class ThreeWayState:
         matches = find(dataset, pa.array([entity_id], pa.string()))
         rows = pa.table({"id": matches.column("id"), BEFORE: pa.nulls(matches.num_rows), AFTER: matches.column(ROW_ID)})
         row = compare(None, dataset, rows, self.blobs).inserted
-        return row if self.merged is None else align_rows(row, self._columns(type_))
+        return row if self.merged is None else convert_rows(row, self._widest_columns(type_), type_.name)
 
     def tightened(self) -> list[Type]:
         """Return the types of the target that get rules which its entities may break."""
@@ -207,8 +266,8 @@ class ThreeWayState:
 
     def whole_delta(self, type_: Type, merge: RowMerge | None) -> Delta:
         """Return all entities of a type as they are after the merge."""
-        rows = align(row_changes(None, self.ours.sound_dataset(type_.table_key), self.blobs), self._columns(type_))
-        kept = rows.inserted
+        rows = row_changes(None, self.ours.sound_dataset(type_.table_key), self.blobs)
+        kept = convert_rows(rows.inserted, self._columns(type_), type_.name)
         if merge is not None:
             kept = rows_without(kept, pa.concat_arrays([ids_of(merge.updated), merge.deleted]))
             kept = pa.concat_tables([kept, merge.updated, merge.inserted]).combine_chunks()
