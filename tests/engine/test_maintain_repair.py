@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.maintain import repair as module
 from omnigraph.engine.maintain.repair import TypeRepaired
-from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageError, VersionMismatch
+from omnigraph.engine.session import GraphSession
+from omnigraph.errors import ConflictError, DriftDetected, GraphError, StorageError, UsageError, VersionMismatch
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
-from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from tests.support.failpoint_actions import fail_with
+from tests.support.maintenance_fixtures import hours_later
 
 pytestmark = pytest.mark.slow
 
@@ -168,9 +170,9 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
     other, adopted = og.open(graph.uri), list[bool]()
     look = module._classify_all
 
-    def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
-        rows = look(kernel, snapshot)
-        if kernel is session_of(graph).kernel and not adopted:
+    def look_then_adopt(session: GraphSession, snapshot: Snapshot) -> list[TypeRepaired]:
+        rows = look(session, snapshot)
+        if session.kernel is session_of(graph).kernel and not adopted:
             adopted.append(True)
             # As a repair would that does not look whether it is alone.
             module._adopt(
@@ -257,3 +259,84 @@ def test_repair_sees_whatever_a_writer_refuses(graph: Graph, state: Callable[[Gr
             assert shown == {"no_drift"}, branch
     assert bool(refused) == is_foreign
     assert graph.maintenance.verify().is_sound
+
+
+def remove_history(graph: Graph) -> None:
+    """Let another tool compact the people and remove all but the newest version."""
+    by_path(graph).optimize.compact_files()
+    by_path(graph).cleanup_old_versions(older_than=timedelta(0))
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_repair_lost_version_is_adopted_with_force(graph: Graph, is_closed: bool) -> None:
+    if is_closed:
+        # The last staged name goes with the handle; until then the version would be linked again.
+        graph.close()
+    remove_history(graph)
+    graph = og.open(graph.uri)
+    row = person(graph)
+    assert (row.classification, row.action, row.is_lost) == ("unverifiable", "preview", True)
+    assert "repair" in " ".join(finding.message for finding in graph.maintenance.verify().findings)
+    assert graph.maintenance.repair(confirm=True).is_refused
+    refused = person(graph, confirm=True, discard=True)
+    assert (refused.action, "force" in (refused.error or "")) == ("refused", True)
+    assert person(graph, confirm=True, force=True).action == "forced"
+    assert (people(graph), is_writable(graph)) == (3, True)
+    assert graph.maintenance.verify(data=True).is_sound
+
+
+def test_read_of_a_lost_version_names_repair(graph: Graph) -> None:
+    graph.close()
+    remove_history(graph)
+    with pytest.raises(GraphError, match="omnigraph repair") as caught:
+        og.open(graph.uri).query("query q() { match { $p: Person } return { $p.name } }")
+    assert caught.value.code == "graph.version_lost"
+
+
+def test_repair_without_a_newer_version_says_what_to_do(graph: Graph) -> None:
+    for file in Path(by_path(graph).uri, "data").iterdir():
+        file.unlink()
+    row = person(graph, confirm=True, force=True)
+    assert (row.classification, row.action) == ("unverifiable", "refused")
+    assert "clone or a backup" in (row.error or "")
+
+
+def test_repair_sees_versions_behind_a_gap(graph: Graph) -> None:
+    published = by_path(graph).version
+    by_path(graph).delete("id = 'a'")
+    by_path(graph).delete("id = 'b'")
+    Path(by_path(graph).uri, "_versions", f"{2**64 - 2 - published}.manifest").unlink()
+    assert not is_writable(graph)
+    row = person(graph)
+    assert (row.head_version, row.classification) == (published + 2, "unverifiable")
+    assert [finding.severity for finding in graph.maintenance.verify().findings] == ["note"]
+    assert person(graph, confirm=True, discard=True).action == "discarded"
+    assert (people(graph), is_writable(graph)) == (3, True)
+
+
+def test_broken_type_does_not_stop_maintenance_of_others(graph: Graph) -> None:
+    for name in "xyz":
+        graph.ingest([{"type": "City", "data": {"name": name}}])
+    Path(by_path(graph).uri, "_versions", f"{2**64 - 2}.manifest").unlink()
+    with hours_later():
+        rows = {row.type_key: row for row in graph.maintenance.cleanup(keep=100, confirm=True).datasets}
+    assert rows["node:Person"].error_code == "graph.corrupt"
+    assert rows["node:City"].error is None
+    with hours_later(4):
+        # The states that need the missing version go by age, so nothing is wrong with the type any more.
+        rows = {row.type_key: row for row in graph.maintenance.cleanup(keep=2, confirm=True).datasets}
+    assert rows["node:City"].versions_removed > 0
+    assert rows["node:Person"].error is None
+
+
+def test_optimize_leaves_out_a_type_that_cannot_be_read(graph: Graph) -> None:
+    for name in "xyz":
+        graph.ingest([{"type": "City", "data": {"name": name}}])
+    graph.close()
+    for file in Path(by_path(graph).uri, "data").iterdir():
+        file.unlink()
+    graph = og.open(graph.uri)
+    rows = {row.type_key.name: row for row in graph.maintenance.optimize().types}
+    assert (rows["Person"].skipped, rows["Person"].error is not None) == ("unreadable", True)
+    assert (rows["City"].skipped, rows["City"].committed) == (None, True)
+    assert rows["City"].published_version == graph.snapshot().state.pins[TypeKey("node:City")].version

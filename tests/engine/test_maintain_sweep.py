@@ -181,3 +181,19 @@ def test_sweep_leaves_a_young_fork_its_entry(graph: Graph) -> None:
     with hours_later():
         sweep(session_of(graph).kernel)
     assert not any(entry.is_file() for entry in entries)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_open_to_write_rolls_back_what_dead_work_left(graph: Graph, read_only: bool) -> None:
+    staged = dead_optimize(graph)
+    assert staged
+    og.open(graph.uri, read_only=read_only).close()
+    assert bool(pending(session_of(graph).kernel.store)[0]) == read_only
+    assert staged.isdisjoint(files(graph)) != read_only
+
+
+def test_open_to_write_leaves_live_work_alone(graph: Graph) -> None:
+    kernel = session_of(graph).kernel
+    with declared(kernel.store, "load", kernel.snapshot()) as intent:
+        og.open(graph.uri).close()
+        assert [one.operation_id for one in pending(kernel.store)[0]] == [intent.operation_id]

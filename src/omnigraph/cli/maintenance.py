@@ -1,4 +1,4 @@
-"""Maintenance commands: `index …`, optimize, cleanup, repair, verify, reconcile, upgrade and `audit list`."""
+"""Maintenance commands: `index …`, optimize, cleanup, repair, verify, doctor, reconcile, upgrade and `audit list`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def optimize(
         for item in report.types
     )
     pending = ((item.type_key, index) for item in report.types for index in item.pending)
-    lines = (*table(columns, rows), *_pending_lines(pending), commit_line(report.commit))
-    return Output({"uri": graph.uri, **report.to_json()}, lines)
+    errors = [f"{item.type_key} cannot be read: {item.error}" for item in report.types if item.error is not None]
+    lines = (*table(columns, rows), *_pending_lines(pending), *errors, commit_line(report.commit))
+    return Output({"uri": graph.uri, **report.to_json()}, lines, 1 if errors else 0)
 
 
 def list_indexes(target: Reads, branch: ReadBranch = None) -> Output:
@@ -103,7 +104,8 @@ def cleanup(
     if not dry_run:
         target.announce()
         target.confirm("cleanup", as_json=as_json)
-    with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
+    # A preview reads storage's time as the run does, which takes a handle that can write.
+    with target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.cleanup(keep, age, dry_run=dry_run, confirm=not dry_run)
     errors = [*(item.error for item in report.datasets), *(item.error for item in report.purged)]
     lines = _cleanup_lines(report, dry_run=dry_run)
@@ -202,6 +204,19 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
         count = plural(report.unreferenced_files, "unreferenced file")
         unreferenced = f"{count} of {report.unreferenced_bytes:,} bytes, to be removed by cleanup"
     yield f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}"
+
+
+StoreUri = Annotated[str, typer.Argument(metavar="URI", help="The store: a path, `file://…` or `s3://…`.")]
+
+
+def doctor(uri: StoreUri) -> Output:
+    from omnigraph.graph import check_store
+
+    report = check_store(uri)
+    rows = [[check.name, check.outcome, check.detail] for check in report.checks]
+    address = uri if report.endpoint is None else f"{uri} at {report.endpoint}"
+    verdict = f"{address} is {'fit' if report.is_fit else 'not fit'} for graphs"
+    return Output(report.to_json(), (*table(["check", "outcome", "finding"], rows), verdict), 0 if report.is_fit else 1)
 
 
 Every = Annotated[

@@ -33,6 +33,7 @@ from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import CompiledQuery, compile_query
+from omnigraph.lang.query.compile import schema_key
 from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
@@ -350,14 +351,16 @@ class GraphSession:
         schema = snapshot.state.schema
         return self._catalogs.get_or_create(schema.ir_hash, lambda: catalog_of(schema.parse()))
 
-    def compile(self, source: Source, catalog: Catalog, name: str | None = None) -> CompiledQuery:
-        """Return a query compiled against a catalog, from the cache if possible."""
+    def compile(
+        self, source: Source, catalog: Catalog, name: str | None = None, written: Catalog | None = None
+    ) -> CompiledQuery:
+        """Return a query compiled against a catalog, from the cache if possible; see `compile_query`."""
         check_type("name", name, str | None)
-        key = (source.text, name, catalog.ir_hash)
+        key = (source.text, name, schema_key(catalog, written or catalog))
 
         def compile_source() -> CompiledQuery:
             with _compiling_long if len(source.text) > QUERY_LONG_BYTES else nullcontext():
-                return compile_query(source, catalog, name=name)
+                return compile_query(source, catalog, name=name, written=written)
 
         return self._queries.get_or_create(key, compile_source, compiled_bytes(source.text))
 

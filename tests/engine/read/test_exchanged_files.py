@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.graph import Graph
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import load
 
 SCHEMA = "node P { name: String @key  n: I32? }\nedge K: P -> P"
@@ -99,7 +101,6 @@ WRITES: dict[str, Callable[[Graph], object]] = {
     "edge": lambda graph: graph.ingest([{"edge": "K", "from": "a1", "to": "a2"}]),
     "ingest": lambda graph: graph.ingest([{"type": "P", "data": {"name": "a2", "n": 9}}], mode="merge"),
     "load": lambda graph: load(graph, nodes={"P": write_csv(graph)}, mode="merge", engine="local"),
-    "optimize": lambda graph: graph.maintenance.optimize(),
     "merge into": lambda graph: graph.branches.merge("before"),
     "merge from": lambda graph: graph.branches.merge("after", into="before"),
 }
@@ -120,6 +121,16 @@ def test_write_on_exchanged_deletions_is_refused_and_changes_nothing(exchanged: 
         WRITES[name](graph)
     assert (caught.value.code, caught.value.effect) == ("graph.corrupt", Effect.NONE)
     assert [graph.snapshot(branch).ref for branch in ("main", "before", "after")] == heads
+
+
+def test_optimize_leaves_out_a_type_with_exchanged_deletions(exchanged: Path, tmp_path: Path) -> None:
+    shutil.copytree(exchanged, tmp_path / "g.omni")
+    graph = og.open(tmp_path / "g.omni")
+    pin = graph.snapshot().state.pins[TypeKey("node:P")]
+    rows = {row.type_key: row for row in graph.maintenance.optimize().types}
+    row = rows[pin.table_key]
+    assert (row.skipped, "was exchanged or damaged" in (row.error or "")) == ("unreadable", True)
+    assert graph.snapshot().state.pins[pin.table_key] == pin
 
 
 def test_write_elsewhere_in_a_graph_with_exchanged_deletions_goes_on(exchanged: Path) -> None:

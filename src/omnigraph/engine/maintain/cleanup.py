@@ -279,7 +279,7 @@ def cleanup(
 
 
 def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
-    """Plan the deletions after checking that everything retained is readable; raises at the first part that is not."""
+    """Plan the deletions, dataset by dataset; one of which something is missing keeps everything that it has."""
     # Mark and sweep over storage. The roots are the catalogs that the policy, tags, branch heads and live work keep;
     # the mark phase is `find_kept` and the planner. What no root reaches goes: versions at once, and files of no
     # version when they are older than any writer can stage.
@@ -290,14 +290,6 @@ def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
     # Referrers are deleted before what they refer to.
     paths = sorted(retained.versions, key=lambda path: (path != MANIFEST_PATH, path))
     plans = planner.plan({path: retained.versions[path] for path in paths})
-    lost = next((plan.missing for plan in plans if plan.missing is not None), None)
-    if lost is not None:
-        raise GraphError(
-            f"`{lost}` must stay, but is not where storage lists files; no version was removed. Try again once writers"
-            " are done, and run `omnigraph verify` if it stays so",
-            code="graph.corrupt",
-            object=lost,
-        )
     return _Cleanup(kernel, retained, age, plans, find_strays(retained.listing, retained.versions, age))
 
 
@@ -371,4 +363,13 @@ class _Cleanup:
     def _refusal(self, plan: RemovalPlan) -> OmniGraphError | None:
         if plan.path in self.kept.drifted:
             return DriftDetected("another tool wrote to it directly; run `omnigraph repair` first")
+        if plan.path in self.kept.damaged:
+            return self.kept.damaged[plan.path]
+        if plan.missing is not None:
+            return GraphError(
+                f"`{plan.missing}` must stay, but is not where storage lists files; nothing of this dataset was"
+                " removed. Try again once writers are done, and run `omnigraph verify` if it stays so",
+                code="graph.corrupt",
+                object=plan.missing,
+            )
         return plan.error

@@ -28,7 +28,7 @@ from omnigraph.engine.maintain.optimize import (
     optimize,
 )
 from omnigraph.engine.session import GraphSession
-from omnigraph.errors import BranchNotFound, DriftDetected, UsageError
+from omnigraph.errors import BranchNotFound, DriftDetected, GraphError, StorageError, UsageError
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
@@ -324,6 +324,7 @@ class Reconciliation:
         session.require("admin", GRAPH)
         self._session = session
         self._in_order: set[DatasetRef] = set()
+        self._unreadable: list[str] = []
 
     def run(self) -> ReconcileReport:
         """Run one round; a no-op while another process runs one."""
@@ -339,6 +340,7 @@ class Reconciliation:
             swept = SweepReport()
             finish_links(kernel, swept)
             resolve_intents(kernel, swept)
+            self._unreadable = []
             checked = list(self._due(session))
             due = [type_due for type_due in checked if type_due.effort is not None]
             selected = list(islice(due, RECONCILE_TYPES_MAX))
@@ -353,7 +355,7 @@ class Reconciliation:
             len(due) - len(selected),
             tuple(str(type_due) for type_due in checked if type_due.effort is None),
             tuple(swept.drifted),
-            tuple(swept.unreadable),
+            (*swept.unreadable, *self._unreadable),
         )
 
     def _due(self, session: GraphSession) -> Iterator[_Due]:
@@ -371,6 +373,11 @@ class Reconciliation:
                     due = _judge(session, snapshot, type_)
                 except DriftDetected:
                     # Reported with the links. Repair may settle it without another version, so it is not in order yet.
+                    continue
+                except (GraphError, StorageError) as error:
+                    if isinstance(error, StorageError) and error.retryable:
+                        raise
+                    self._unreadable.append(f"{snapshot.branch} {type_.table_key}")
                     continue
                 if due is None:
                     self._in_order.add(pin.ref)

@@ -16,11 +16,12 @@ from typing import Final, Literal, TypeAlias
 from omnigraph.display import commit_note, count_of, summarize
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.maintain import at_once, system_actor
-from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.engine.maintain.repair import find_drift
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import ChooseRunner, Runner, Threads, graph_access, group_by_weight, report_progress
 from omnigraph.engine.write.staging import LazyIntent, require_unchanged
 from omnigraph.engine.write.write_authorization import require_maintenance
+from omnigraph.errors import GraphError, StorageError, StorageKind
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, Property, Scalar, Type, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
@@ -55,7 +56,12 @@ class Skip(StrEnum):
     """Why a type was not optimized."""
 
     DRIFT = "drift_needs_repair"
+    UNREADABLE = "unreadable"
     OUTPACED = "writers_were_faster"
+
+
+# What storage says of files that are missing or damaged; everything else concerns all types.
+_DAMAGED: Final = (StorageKind.NOT_FOUND, StorageKind.PERMANENT, StorageKind.UNKNOWN)
 
 
 class Effort(StrEnum):
@@ -67,7 +73,7 @@ class Effort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeOptimized(PublicValue):
-    """The outcome for one type; both versions are set only if it drifted."""
+    """The outcome for one type, with its version after the run and the newest one that storage holds."""
 
     type_key: TypeKey
     fragments_removed: int = 0
@@ -78,6 +84,7 @@ class TypeOptimized(PublicValue):
     published_version: int | None = field(default=None, metadata=named("published_dataset_version"))
     head_version: int | None = field(default=None, metadata=named("lance_head_version"))
     pending: tuple[PendingIndex, ...] = field(default=(), metadata=named("pending_indexes"))
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,16 @@ def optimize(
     with ExitStack() as stack:
         work = _Optimize(session, branch, LazyIntent(session, "optimize", stack), choose_runner, only)
         receipt = work.run()
-    return OptimizeReport(branch, tuple(work.rows), receipt.public_commit if receipt else None)
+    pins = (receipt.snapshot if receipt else session.kernel.snapshot(branch)).state.pins
+    rows = tuple(_with_versions(row, pins.get(row.type_key)) for row in work.rows)
+    return OptimizeReport(branch, rows, receipt.public_commit if receipt else None)
+
+
+def _with_versions(row: TypeOptimized, pin: Pin | None) -> TypeOptimized:
+    """Return the row of a type with its version after the run; of one that drifted, both versions are known."""
+    if pin is None or row.published_version is not None:
+        return row
+    return replace(row, published_version=pin.version, head_version=pin.version)
 
 
 class _Outpaced(Exception):
@@ -234,12 +250,19 @@ class _Optimize:
     def _optimized(self, snapshot: Snapshot, type_: Type) -> None:
         key = type_.table_key
         pin = snapshot.state.pins[key]
-        head = drifted_head(self.session.kernel, snapshot, pin)
-        if head is not None:
-            row = TypeOptimized(key, skipped=Skip.DRIFT, published_version=pin.version, head_version=head)
-            self._rows[key] = row
-        else:
-            self._stage(snapshot, type_)
+        try:
+            drift = find_drift(self.session.kernel, snapshot, pin)
+            if drift is not None:
+                self._rows[key] = TypeOptimized(
+                    key, skipped=Skip.DRIFT, published_version=pin.version, head_version=drift.newest
+                )
+            else:
+                self._stage(snapshot, type_)
+        except (GraphError, StorageError) as error:
+            # A type that cannot be read must not keep the others from being maintained; a store that fails does.
+            if isinstance(error, StorageError) and error.storage_kind not in _DAMAGED:
+                raise
+            self._rows[key] = TypeOptimized(key, skipped=Skip.UNREADABLE, error=error.message)
         # Not locked: progress may briefly lag by one.
         self._finished += 1
         report_progress("types optimized", self._finished, self._total)

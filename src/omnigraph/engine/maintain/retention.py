@@ -6,15 +6,22 @@ retention period stays readable.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, combinations, islice, pairwise
 
-from omnigraph.engine.maintain.repair import drifted_head
-from omnigraph.errors import ConflictError, GraphError
+from omnigraph.engine.maintain.repair import find_drift
+from omnigraph.engine.merge.ancestry import merge_base
+from omnigraph.errors import ConflictError, GraphError, ReachabilityDisputed
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import CLEANUP_DEADLINES_MIN, PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RESIDUE_AGE_SECONDS
+from omnigraph.limits import (
+    CLEANUP_DEADLINES_MIN,
+    CLEANUP_PAIRS_MAX,
+    PUBLISH_DEADLINE_SECONDS,
+    REPREPARE_MAX,
+    RESIDUE_AGE_SECONDS,
+)
 from omnigraph.manifest import history
 from omnigraph.manifest.encoding import CatalogPins, read_pins
 from omnigraph.manifest.file_removal import Listing
@@ -112,6 +119,43 @@ def fixed_versions(
     return fixed | {(commits[commit_id].branch, commits[commit_id].manifest_version) for commit_id in points}
 
 
+def check_mergeable(
+    commits: Mapping[CommitId, Commit],
+    snapshots: Sequence[Snapshot],
+    listing: Listing,
+    kept: Mapping[str | None, Collection[int]],
+    incomplete: Collection[tuple[BranchId | None, int]] = (),
+) -> None:
+    """Raise if two live branches could not be merged any more: their merge base is stored and would be removed.
+
+    `incomplete` are catalogs of which an earlier release has removed a part: they are lost already.
+
+    Asks the walk that merges use, for each pair of heads, and so shares nothing with `merge_points`.
+    """
+    # A parent that no log knows any more ends the walk, as it does in `merge_points`.
+    known = {
+        commit_id: replace(
+            commit,
+            parent=commit.parent if commit.parent in commits else None,
+            merged_parent=commit.merged_parent if commit.merged_parent in commits else None,
+        )
+        for commit_id, commit in commits.items()
+    }
+    heads = {head: snapshot.branch for snapshot in snapshots if (head := snapshot.head) in known and head}
+    for ours, theirs in islice(combinations(heads, 2), CLEANUP_PAIRS_MAX):
+        base = merge_base(known, ours, theirs)
+        for commit_id in set(base.states()) if base is not None else ():
+            branch, version = commits[commit_id].branch, commits[commit_id].manifest_version
+            is_stored = version in listing.versions.get((MANIFEST_PATH, branch), {})
+            if is_stored and version not in kept.get(branch, ()) and (branch, version) not in incomplete:
+                raise ReachabilityDisputed(
+                    f"merges of `{heads[ours]}` and `{heads[theirs]}` start from commit {commit_id}, which this cleanup"
+                    " would remove; nothing was removed. Report this as a bug",
+                    commit_id=commit_id,
+                    branches=[heads[ours], heads[theirs]],
+                )
+
+
 def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy: Policy, since_us: int) -> set[int]:
     """Return the retained versions of one branch's catalog: recent ones, and those current since a timestamp.
 
@@ -170,6 +214,9 @@ class KeptStates:
     versions: dict[str, dict[str | None, set[int]]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     drifted: set[str] = field(default_factory=set)
+    # Datasets that lack a version that must be kept: nothing of them is removed.
+    damaged: dict[str, GraphError] = field(default_factory=dict)
+    incomplete: set[tuple[BranchId | None, int]] = field(default_factory=set)
 
     def find(self) -> None:
         """Find out what stays, and that every kept catalog can be read."""
@@ -212,8 +259,26 @@ class KeptStates:
             # Versions written after the snapshot was read are kept.
             retained |= fixed.get(branch_id, set()) | {number for number in versions if number >= snapshot.version}
             catalogs[branch_id] = retained & versions.keys()
+        catalogs.update(self._keep_deleted_branches(fixed, set(catalogs)))
+        check_mergeable(commits, self.snapshots, self.listing, catalogs, self.incomplete)
         self.versions[MANIFEST_PATH], self.names[MANIFEST_PATH] = catalogs, MANIFEST_PATH
         return self._read_pins(catalogs, commits)
+
+    def _keep_deleted_branches(
+        self, fixed: Mapping[BranchId | None, set[int]], live: Collection[str | None]
+    ) -> dict[str | None, set[int]]:
+        """Return the catalogs of deleted branches that merges of live ones start from, as far as they are complete."""
+        kept: dict[str | None, set[int]] = {}
+        for branch_id in fixed.keys() - live:
+            for version in fixed[branch_id] & self.listing.versions.get((MANIFEST_PATH, branch_id), {}).keys():
+                pins = read_pins(self.kernel.store, [DatasetRef(MANIFEST_PATH, branch_id, version)])
+                pinned = ((location, number) for location, numbers in pins.versions.items() for number in numbers)
+                if all(self._is_stored(location, number) for location, number in pinned):
+                    kept.setdefault(branch_id, set()).add(version)
+                else:
+                    # An earlier release has removed a part of the state; the rest is of no use.
+                    self.incomplete.add((branch_id, version))
+        return kept
 
     def _read_pins(self, catalogs: dict[str | None, set[int]], commits: Mapping[CommitId, Commit]) -> CatalogPins:
         """Return the pins of the kept catalogs, and keep the versions of their commits, by which states are found."""
@@ -223,7 +288,7 @@ class KeptStates:
             unread_pins = read_pins(self.kernel.store, unread)
             for commit_id in set(unread_pins.heads.values()):
                 commit = commits.get(commit_id) if commit_id else None
-                # Nothing of a deleted branch is kept.
+                # Of a deleted branch only merge bases are kept.
                 if commit is not None and commit.branch in catalogs:
                     versions = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
                     catalogs[commit.branch] |= versions.keys() & {commit.manifest_version}
@@ -270,17 +335,20 @@ class KeptStates:
         # A version newer than all stored ones was published by another process that has not linked it yet.
         if lost and lost[0] <= max(versions, default=lost[0]) and not self._is_stored(location, lost[0]):
             key = self.names[location[0]]
-            raise GraphError(
-                f"version {lost[0]} of `{key}` must be retained, but is missing; no version was removed",
+            self.damaged[location[0]] = GraphError(
+                f"version {lost[0]} of `{key}` must be retained, but is missing; nothing of `{key}` was removed. Run"
+                " `omnigraph verify`",
                 code="graph.corrupt",
                 type_key=key,
             )
+            return set(versions)
         # Versions above all pinned ones are being published: their catalogs may not be visible yet.
         newer = {number for number in versions if number >= max(pinned)}
         return (pinned & versions.keys()) | newer | self._young(versions)
 
     def _is_stored(self, location: DatasetFork, version: int) -> bool:
-        return self.kernel.store.has_version(DatasetRef(*location, version))
+        is_listed = version in self.listing.versions.get(location, {})
+        return is_listed or self.kernel.store.has_version(DatasetRef(*location, version))
 
     def _young(self, versions: Mapping[int, int]) -> set[int]:
         return self._younger(versions, DEADLINE_US)
@@ -293,10 +361,11 @@ class KeptStates:
         for snapshot in self.snapshots:
             waiting = {link.ref for link in snapshot.links if link.manifest in self.listing.names}
             for pin in snapshot.state.pins.values():
-                # Only where a next version is listed, or a link is waiting, can a foreign tool have written.
-                next_version = pin.version + 1
-                is_doubtful = pin.ref in waiting or next_version in self.listing.versions.get((pin.path, pin.fork), {})
-                if is_doubtful and drifted_head(self.kernel, snapshot, pin) is not None:
+                # Only where the pin is not the newest that is listed, or a link is waiting, can a foreign tool have
+                # written or removed something.
+                newest = max(self.listing.versions.get((pin.path, pin.fork), {}), default=0)
+                is_doubtful = pin.ref in waiting or newest != pin.version
+                if is_doubtful and find_drift(self.kernel, snapshot, pin) is not None:
                     self.drifted.add(pin.path)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.optimize import describe_coverage
-from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.engine.maintain.repair import find_drift
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import group_by_weight, report_progress
@@ -214,10 +214,22 @@ class _Verification:
                 type_findings = [*_findings(view, type_, self._scans[_identity(view, type_)]), *parts]
             except OmniGraphError as error:
                 type_findings = [("error", error.message)]
+            type_findings += self._drift_findings(view, type_.table_key)
             findings += [
                 Finding(severity, view.snapshot.branch, type_.table_key, text) for severity, text in type_findings
             ]
         return findings
+
+    def _drift_findings(self, view: View, table_key: TypeKey) -> list[tuple[str, str]]:
+        try:
+            drift = find_drift(view.kernel, view.snapshot, view.snapshot.state.pins[table_key])
+        except OmniGraphError as error:
+            return [("error", error.message)]
+        if drift is None:
+            return []
+        if drift.is_lost:
+            return [("error", "another tool has removed its published version; run `omnigraph repair`")]
+        return [("note", "another tool has written to it by path; run `omnigraph repair`")]
 
     def _part_findings(self, view: View, table_key: TypeKey) -> list[tuple[str, str]] | OmniGraphError:
         """Return what is wrong with the metadata of a version, and how far its indexes cover the rows."""
@@ -349,5 +361,3 @@ def _findings(view: View, type_: Type, scan: TypeScan | OmniGraphError) -> Itera
     for column, end in type_.ends.items():
         if scan.lost[column]:
             yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
-    if drifted_head(view.kernel, view.snapshot, pin) is not None:
-        yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from hashlib import md5
 from itertools import chain
 from threading import Lock
 from typing import Final, TypeAlias, TypeVar
-from zlib import crc32
 
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
@@ -139,30 +137,23 @@ def find_fault(
     path = info.path
     kind, checksum = recorded[path_key(path)]
     try:
-        if path_key(path) in overwritten and _content_checksum(kernel, info) in overwritten[path_key(path)]:
-            return ""
+        # Cheapest first: an ETag is in the listing, and an object that kept its ETag kept its bytes.
         if kind is ChecksumKind.ETAG and info.e_tag is not None and etag_checksum(info.e_tag) == checksum:
             return ""
-        if kind is ChecksumKind.CONTENT:
-            return "" if _content_checksum(kernel, info) == checksum else _DAMAGED
-        # A copy of an object has its ETag only where that is the MD5 of the bytes.
-        digest = md5(kernel.store.objects.read(path), usedforsecurity=False).hexdigest()
+        digests = kernel.store.objects.digests(path)
     except OmniGraphError as error:
         return error.message
-    if etag_checksum(digest) == checksum:
+    contents = overwritten.get(path_key(path), ())
+    if digests.crc32 in contents or (kind is ChecksumKind.CONTENT and digests.crc32 == checksum):
         return ""
-    is_copy = "/_versions/" in path or info.e_tag is None
-    return None if is_copy and (info.e_tag or "").strip('"') != digest else _DAMAGED
+    # A copy of an object has its ETag only where that is the MD5 of the bytes.
+    if kind is ChecksumKind.ETAG and etag_checksum(digests.md5) == checksum:
+        return ""
+    is_copy = kind is ChecksumKind.ETAG and not contents and ("/_versions/" in path or info.e_tag is None)
+    return None if is_copy and (info.e_tag or "").strip('"') != digests.md5 else _DAMAGED
 
 
 _DAMAGED: Final = "its bytes are not those that were written; restore it from a backup"
-
-
-def _content_checksum(kernel: Kernel, info: ObjectInfo) -> int | None:
-    if info.e_tag is not None:
-        return crc32(kernel.store.objects.read(info.path))
-    content = kernel.store.objects.inspect(info.path)
-    return None if content is None else content.checksum
 
 
 def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iterator[tuple[str, str]]:
