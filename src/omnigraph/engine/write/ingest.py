@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from omnigraph.engine.arguments import check_choice, check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_names
 from omnigraph.engine.external_blobs import BlobReader
-from omnigraph.engine.json_text import DATETIME_FORMAT, has_json_text, json_text, quote_texts, string_bytes
+from omnigraph.engine.json_text import DATETIME_FORMAT, JSON_NULL, has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ndjson.blocks import Loaded
@@ -65,6 +65,7 @@ from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.coerce import floats_of_decimals, loses_digits
 from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
@@ -206,6 +207,8 @@ def _column_text(name: str, values: Any) -> Any:
         return quote_texts(pc.strftime(utc, DATETIME_FORMAT))
     if pa.types.is_date(type_):
         return quote_texts(values.cast(pa.string()))
+    if pa.types.is_decimal(type_):
+        return _decimal_text(name, values)
     if _plain_type(type_) != type_:
         values = values.cast(_plain_type(type_))
     if not has_json_text(values.type):
@@ -215,6 +218,18 @@ def _column_text(name: str, values: Any) -> Any:
             column=name,
         )
     return json_text(values)
+
+
+def _decimal_text(name: str, decimals: Any) -> Any:
+    """Return decimals as integers if all of them are whole, and otherwise as the nearest floats."""
+    with suppress(pa.ArrowInvalid):
+        return pc.fill_null(decimals.cast(pa.decimal256(76, 0)).cast(pa.string()), JSON_NULL)
+    floats = floats_of_decimals(decimals)
+    lost = loses_digits(decimals, floats)
+    if lost.any():
+        value = decimals[int(lost.argmax())].as_py()
+        raise UsageError(f"column `{name}` has {value}, which has more digits than a float; round it", column=name)
+    return json_text(floats)
 
 
 def _plain_type(type_: Any) -> Any:

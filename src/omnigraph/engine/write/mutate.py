@@ -23,8 +23,8 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.catalog import TypeKey
-from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.catalog import Catalog, TypeKey
+from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -83,11 +83,26 @@ def _compile_early(
 
 
 def _compile(session: GraphSession, may: WritePermissions, source: Source, name: str | None) -> CompiledQuery:
-    """Compile a mutation against the visible types, and check the permissions that its statements need."""
-    compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
-    assert isinstance(compiled.ir, ir.MutationIR)
-    may.check(statement.type_name for statement in compiled.ir.statements)
+    """Compile a mutation whose patterns match what the actor may read, and check what its statements need."""
+    readable, visible = may.readable.catalog, may.visible.catalog
+    try:
+        compiled = session.compile(source, readable, name, visible)
+    except LanguageError:
+        if may.unreadable:
+            # A pattern that names a type which may only be changed is denied by name; the type is not unknown.
+            with suppress(LanguageError):
+                _check_permissions(may, session.compile(source, visible, name), visible)
+        raise
+    _check_permissions(may, require_kind(compiled, "mutation"), readable)
+    return compiled
+
+
+def _check_permissions(may: WritePermissions, compiled: CompiledQuery, patterns: Catalog) -> None:
+    """Raise `PolicyDenied` unless the actor may change what the statements write and read what they depend on."""
+    if not isinstance(compiled.ir, ir.MutationIR):
+        return
     statements = compiled.ir.statements
+    may.check(statement.type_name for statement in statements)
     # `create` and `upsert` reveal whether an entity exists, and a pattern is a read.
     conditions = {
         item.type_name
@@ -96,9 +111,8 @@ def _compile(session: GraphSession, may: WritePermissions, source: Source, name:
     }
     for statement in statements:
         if isinstance(statement, ir.Matched):
-            conditions |= {use.type_name for use in pattern_reads(statement, may.visible.catalog)}
+            conditions |= {use.type_name for use in pattern_reads(statement, patterns)}
     may.check_conditions(sorted(conditions))
-    return compiled
 
 
 def _is_insert_only(query: CompiledQuery) -> bool:
@@ -140,15 +154,11 @@ class _Mutation:
         if may is not self.may:
             self.may, self.compiled = may, _compile(self.session, may, self.source, self.name)
             self.hidden |= may.hidden
-        compiled = self.compiled
-        view = self.session.full_view_of(snapshot)
-        if may.hidden:
-            # Dangling edges must be deleted even if the writer may not see them.
-            compiled = self.session.compile(self.source, view.catalog, self.name)
-        assert isinstance(compiled.ir, ir.MutationIR)
-        constants = Constants(compiled.params, self.params, self._now_us, self._blobs)
-        self.run = Run(view, constants, self.caches, self._fresh, may.hidden | may.unreadable)
-        for index, statement in enumerate(compiled.ir.statements):
+        statements, view = self.compiled.ir, self.session.full_view_of(snapshot)
+        assert isinstance(statements, ir.MutationIR)
+        constants = Constants(self.compiled.params, self.params, self._now_us, self._blobs)
+        self.run = Run(view, may.readable, constants, self.caches, self._fresh)
+        for index, statement in enumerate(statements.statements):
             self.run.execute(index, statement)
         changes, committed = self.run.pending.changes(), self.run.pending.committed
         if not changes.deltas:

@@ -296,17 +296,18 @@ class Constants:
 
 @dataclass
 class Run:
-    """One execution of the statements over a view.
+    """One execution of the statements.
 
-    `fresh` has the ids and UUIDs that it made, by statement, and `affected` counts entities by kind; deleted edges of
-    types in `uncounted` are left out.
+    Patterns match `readable`, the part of the snapshot that the actor may read. `view` is all of it: what is replaced,
+    which edges go with a deleted node, and what the rules check. `fresh` has the ids and UUIDs that it made, by
+    statement, and `affected` counts entities by kind; deleted edges that the actor may not read are left out.
     """
 
     view: View
+    readable: View
     constants: Constants
     caches: Caches
     fresh: dict[tuple[int, str], str]
-    uncounted: frozenset[str]
     affected: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -377,10 +378,14 @@ class Run:
 
     def _delete_ids(self, statement: ir.Delete | ir.DeleteMatched, type_: Type, ids: Ids) -> None:
         self.affected[statement.kind] += self.pending.of(type_).delete(ids)
-        for name in statement.cascades if len(ids) else ():
+        if isinstance(type_, NodeType) and len(ids):
+            self._cascade(type_, ids)
+
+    def _cascade(self, type_: NodeType, ids: Ids) -> None:
+        """Delete the edges of deleted nodes, also those that the actor may not read, which are not counted."""
+        for name in self.view.catalog.edges_at(type_.name):
             deleted = self.pending.delete_incident(self.view.catalog.edges[name], type_.name, ids)
-            # Incident edges of hidden types are deleted as well, but not counted.
-            self.affected["edge"] += 0 if name in self.uncounted else deleted
+            self.affected["edge"] += deleted if name in self.readable.catalog.edges else 0
 
     def _insert_matched(self, statement: ir.InsertMatched) -> None:
         type_ = self._type(statement)
@@ -451,7 +456,7 @@ class Run:
 
     def _type(self, statement: ir.Matched) -> Type:
         self.pending.committed.types_read |= {
-            TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.view.catalog)
+            TypeKey.of(use.kind, use.type_name) for use in pattern_reads(statement, self.readable.catalog)
         }
         return self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))
 
@@ -462,11 +467,11 @@ class Run:
 
     def _read(self, statement: ir.Matched) -> pa.Table:
         """Return the rows of the pattern of a statement, with the parameters and the time of the mutation."""
-        spending = BudgetUsage(DEFAULT_BUDGET)
-        run = QueryRun(self.view, self.constants.values, self.constants.now_ms, spending, self.caches, None)
+        spending, view = BudgetUsage(DEFAULT_BUDGET), self.readable
+        run = QueryRun(view, self.constants.values, self.constants.now_ms, spending, self.caches, None)
         try:
             with charge_to(spending), report_arrow_overflow(spending):
-                return ReadPlan(statement.read, self.view.catalog).run(run).combine_chunks()
+                return ReadPlan(statement.read, view.catalog).run(run).combine_chunks()
         finally:
             self.caches.trim()
 

@@ -48,10 +48,12 @@ class WritePermissions:
     """The types that a writer may use, and how.
 
     `visible` is the snapshot without the types in `hidden`. Of the visible types, those in `unchangeable` may only be
-    read and those in `unreadable` only be changed.
+    read and those in `unreadable` only be changed. `readable` is the snapshot with neither hidden nor unreadable types:
+    what a query of the actor reads, and so what the patterns of its mutations match.
     """
 
     visible: View
+    readable: View
     unchangeable: frozenset[str]
     unreadable: frozenset[str]
     hidden: frozenset[str]
@@ -108,8 +110,22 @@ def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | N
     hidden = with_their_edges(session.catalog(snapshot), unreadable & unchangeable)
     unreadable = with_their_edges(session.catalog(snapshot), unreadable)
     return WritePermissions(
-        session.view_without(snapshot, hidden), unchangeable - hidden, unreadable - hidden, hidden, session.actor, names
+        session.view_without(snapshot, hidden),
+        readable_view(session, snapshot, unreadable),
+        unchangeable - hidden,
+        unreadable - hidden,
+        hidden,
+        session.actor,
+        names,
     )
+
+
+def readable_view(session: GraphSession, snapshot: Snapshot, unreadable: frozenset[str]) -> View:
+    """Return the only view that patterns of a mutation are compiled against and run on.
+
+    Cascades of deletes and the rules see all types; they have code of their own, which reads no values for the actor.
+    """
+    return session.view_without(snapshot, unreadable)
 
 
 def renew_permissions(session: GraphSession, permissions: WritePermissions, snapshot: Snapshot) -> WritePermissions:
