@@ -76,6 +76,8 @@ class Context:
 
     source: Source
     catalog: Catalog
+    # The types that statements may name as their target; patterns match those of `catalog` only.
+    written: Catalog
     params: dict[str, Parameter] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
     pattern_clauses: int = 0
@@ -137,12 +139,12 @@ class TypeUse:
         return {"kind": self.kind, "type_name": self.type_name}
 
 
-def types_read(query: ir.QueryIR, catalog: Catalog) -> tuple[TypeUse, ...]:
-    """Return the types a query reads, the endpoints of its edges included."""
+def types_read(query: ir.QueryIR, catalog: Catalog, written: Catalog) -> tuple[TypeUse, ...]:
+    """Return the types a query reads, the endpoints of its edges included; see `compile_query` for the catalogs."""
     if isinstance(query, ir.ReadIR):
         patterns = (read.pipeline for read in ir.reads_of(query))
         return tuple(sorted({use for pattern in patterns for use in _pipeline_reads(pattern, catalog)}))
-    return tuple(sorted(set(_statement_reads(query.statements, catalog))))
+    return tuple(sorted(set(_statement_reads(query.statements, catalog, written))))
 
 
 def types_written(query: ir.QueryIR) -> tuple[TypeUse, ...]:
@@ -170,12 +172,12 @@ def _edge_reads(name: str, catalog: Catalog) -> Iterator[TypeUse]:
     yield TypeUse("node", edge.target)
 
 
-def _statement_reads(statements: Iterable[ir.Statement], catalog: Catalog) -> Iterator[TypeUse]:
+def _statement_reads(statements: Iterable[ir.Statement], catalog: Catalog, written: Catalog) -> Iterator[TypeUse]:
     for statement in statements:
         if isinstance(statement, ir.Matched):
             yield from pattern_reads(statement, catalog)
         if isinstance(statement, ir.Insert | ir.InsertMatched) and statement.kind == "edge":
-            yield from _edge_reads(statement.type_name, catalog)
+            yield from _edge_reads(statement.type_name, written)
         else:
             yield from statement_writes([statement])
 

@@ -34,6 +34,7 @@ from omnigraph.lang.query.check_values import (
     resolve_entity_call,
 )
 from omnigraph.lang.query.functions import AGGREGATES, ENTITY_FUNCTIONS, RANKS, TEXT_PREDICATES
+from omnigraph.lang.query.other_languages import hint_for_word
 
 _TEXT_TESTS: Final = ("starts_with", "ends_with", "matches")
 
@@ -186,7 +187,7 @@ def _alias(ctx: Context, scope: Scope, alias: ast.Alias, role: Role) -> ir.Expr 
         ctx.report("T33", alias.span, f"no column is called `{alias.name}`", hint)
     elif role in (Role.MATCH, Role.VALUE):
         owner = next((item.name for item in scope.values() if has_property(ctx, item, alias.name)), None)
-        hint = f'write `"{alias.name}"` for a string or `${alias.name}` for a variable'
+        hint = hint_for_word(alias.name) or f'write `"{alias.name}"` for a string or `${alias.name}` for a variable'
         if owner is not None:
             hint = f'write `${owner}.{alias.name}` for the property, or `"{alias.name}"` for a string'
         ctx.report("T7", alias.span, f"`{alias.name}` is not a value to compare with", hint)

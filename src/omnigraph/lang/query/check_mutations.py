@@ -260,10 +260,11 @@ def _statement(
 
 
 def _target(ctx: Context, name: ast.Name) -> Type | None:
-    target = ctx.catalog.nodes.get(name.text) or ctx.catalog.edges.get(name.text)
+    catalog = ctx.written
+    target = catalog.nodes.get(name.text) or catalog.edges.get(name.text)
     if target is None:
-        hint = did_you_mean(name.text, [*ctx.catalog.nodes, *ctx.catalog.edges])
-        if name.text in ctx.catalog.interfaces:
+        hint = did_you_mean(name.text, [*catalog.nodes, *catalog.edges])
+        if name.text in catalog.interfaces:
             hint = "an interface holds no entities; name one of the types that implement it"
         ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
     return target

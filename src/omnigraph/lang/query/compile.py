@@ -239,14 +239,21 @@ class CompiledQuery:
     span: Span
 
 
-def compile_query(source: Source, catalog: Catalog, *, name: str | None = None) -> CompiledQuery:
-    """Compile the named query of a source, or its only one; raises LanguageError."""
-    return compile_parsed(source, catalog, _pick(source, parse_queries(source), name))
+def compile_query(
+    source: Source, catalog: Catalog, *, name: str | None = None, written: Catalog | None = None
+) -> CompiledQuery:
+    """Compile the named query of a source, or its only one; raises LanguageError.
+
+    `written` is a catalog with more types, for a mutation whose author may write types that it may not read: its
+    statements may name them, but its patterns match only types of `catalog`.
+    """
+    return compile_parsed(source, catalog, _pick(source, parse_queries(source), name), written)
 
 
-def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> CompiledQuery:
+def compile_parsed(source: Source, catalog: Catalog, query: ast.Query, written: Catalog | None = None) -> CompiledQuery:
     """Compile a parsed query of a source; raises `LanguageError` with all its diagnostics."""
-    ctx = Context(source, catalog)
+    written = written or catalog
+    ctx = Context(source, catalog, written)
     try:
         compiled, descriptor = _check(ctx, query)
     except TooManyFindings:
@@ -256,7 +263,7 @@ def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> Compil
     compiled = replace(compiled, params=restrict_parameters(compiled))
     digest = "sha256:" + sha256(source.text.encode()).hexdigest()
     return CompiledQuery(
-        key=QueryKey(digest, query.name.text, catalog.ir_hash),
+        key=QueryKey(digest, query.name.text, schema_key(catalog, written)),
         name=query.name.text,
         kind="read" if isinstance(compiled, ir.ReadIR) else "mutation",
         description=query.description,
@@ -264,11 +271,16 @@ def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> Compil
         params=compiled.params,
         ir=compiled,
         descriptor=descriptor,
-        reads=types_read(compiled, catalog),
+        reads=types_read(compiled, catalog, written),
         writes=types_written(compiled),
         source=source,
         span=query.name.span,
     )
+
+
+def schema_key(catalog: Catalog, written: Catalog) -> str:
+    """Return what names the schemas that a query was compiled against."""
+    return catalog.ir_hash if written is catalog else f"{catalog.ir_hash}+{written.ir_hash}"
 
 
 def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:

@@ -14,6 +14,7 @@ from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, j
 from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, Stop, SyntaxFault, parse_source, quote_token
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast_builder import Builder
+from omnigraph.lang.query.other_languages import hint_from_other_languages
 from omnigraph.limits import QUERY_TOKENS_MAX
 
 # Word, required terminals, further terminals: a state that accepts all the required ones is described by the word,
@@ -209,26 +210,32 @@ def _describe_expected(accepted: frozenset[str], before: str) -> str:
 
 def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
     """Return a hint for a common mistake."""
+    foreign = hint_from_other_languages(token, before, text, offset, read_keywords(), accepted)
     if not before:
         if _FILE_NAME.fullmatch(text.strip()):
             return "this looks like a file name; pass the text of the file"
+        if foreign:
+            return foreign
         return "write `query name() { match { … } return { … } }`, or one body alone: `match { … } return { … }`"
     if token == "*" and "OPEN_BRACE" in accepted and "VAR" in accepted:
         return f"any number of hops is `{{1,}}`: `$a {before}{{1,}} $b`"
     if token == "set" and "UPDATE" in accepted:
         return "say which variable to change: `match { … } update $a set { … }`"
     habit = _habit_hint(token, before, text, offset) or _condition_hint(token, before, accepted, text, offset)
-    if habit:
-        return habit
+    clause = _stage_hint(token, accepted)
+    if token == "where" and "INSERT" in accepted and "_RETURN" not in accepted:
+        clause = "put the condition into the `match`"
+    if habit or clause or foreign:
+        return habit or clause or foreign
     if token == "null":
         return "there is no null value: test with `is null`, or leave the property out"
     if token == "," and "NOT" in accepted:
         return "clauses stand one after the other, without commas"
     if token[:1].isupper() and before.startswith("$") and "NAME" in accepted:
         return f"an edge is traversed with a lower-case first letter: `{token[0].lower()}{token[1:]}`"
-    clause = _stage_hint(token, accepted) or _statement_hint(token, accepted, text, offset)
-    if clause:
-        return clause
+    statement = _statement_hint(token, accepted, text, offset)
+    if statement:
+        return statement
     if token[:1].islower() and "TYPE" in accepted:
         return f"type names begin with an upper-case letter: `{token[0].upper()}{token[1:]}`"
     if token == ":" and "LPAR" in accepted:
@@ -282,11 +289,8 @@ def _statement_hint(token: str, accepted: frozenset[str], text: str, offset: int
         return "write the type right after `insert`"
     if "ASSIGNED" in accepted and token.isidentifier() and re.match(r"\w+\s*=", text[offset : offset + _LOOK_BACK]):
         return f"a property is set with a colon: `{token}: …`"
-    if {"INSERT", "UPDATE", "DELETE"} <= accepted:
-        if token == "where":
-            return "put the condition into the `match`"
-        if token.isidentifier():
-            return "a statement is `insert`, `create`, `upsert`, `update` or `delete`"
+    if {"INSERT", "UPDATE", "DELETE"} <= accepted and token.isidentifier():
+        return "a statement is `insert`, `create`, `upsert`, `update` or `delete`"
     return None
 
 
