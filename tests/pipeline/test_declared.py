@@ -502,3 +502,16 @@ def test_pipelines_guide_prints_what_it_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_guide("pipelines.md", capsys) >= 7
+
+
+def test_rejected_rows_of_a_run_stay_when_the_next_one_reports(graph: Graph, spark: Any, tmp_path: Path) -> None:
+    text, report = DIRECT + "    on_error: quarantine\n", tmp_path / "report"
+    add_rows(tmp_path, 3, ("cid", 9, "nobody"))
+    first = run(graph, spark, tmp_path, text, report=report)
+    add_rows(tmp_path, 4, ("dan", 9, None))
+    second = run(graph, spark, tmp_path, text, report=report)
+    assert (first.rejected, second.rejected) == (1, 0)
+    [line] = (report / "rejected" / first.run_id / "rejected.ndjson").read_text().splitlines()
+    kept = json.loads(line)
+    # Rows are written to temporary files to be loaded, and those are gone.
+    assert (kept["file"], kept["code"], "nobody" in kept["record"]) == ("the frame of Knows", "E9", True)

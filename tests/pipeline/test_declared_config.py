@@ -11,7 +11,8 @@ import pytest
 from omnigraph.errors import UsageError
 from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared.check import find_pipeline
-from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines, redact_errors
+from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
+from omnigraph.pipeline.declared.redaction import redact_errors
 
 VALID = """\
 version: 1
@@ -204,3 +205,14 @@ def test_report_at_an_address_is_refused(folder: str | Path) -> None:
     """It would become a local directory of the name `s3:`."""
     with pytest.raises(UsageError, match="choose a directory of this machine"):
         prepare_folder(folder)
+
+
+def test_branch_that_one_pipeline_merges_is_no_target_of_another() -> None:
+    one = "publish: {%s}, sources: { s: { format: json, path: s } }, nodes: { P: { from: s } }"
+    text = "pipelines:\n  p: { %s }\n  q: { %s }\n"
+    merged, direct = one % " branch: load/x, merge_into: main, review: true ", one % " branch: load/x "
+    for first, second in ((merged, direct), (direct, merged)):
+        with pytest.raises(UsageError, match="pipeline `p` loads to the branch `load/x`, too"):
+            parse_pipelines(text % (first, second))
+    # Without a merge, several may load to one branch.
+    assert set(parse_pipelines(text % (direct, direct))) == {"p", "q"}

@@ -12,6 +12,7 @@ import datetime as dt
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain
 from math import isfinite
 from typing import Any, Final, Literal, TypeAlias
@@ -94,6 +95,9 @@ def _scalar(value: object, type_: PropertyType) -> Any:
         return _integer(value, scalar)
     if scalar in FLOATS and isinstance(value, int | float) and not isinstance(value, bool):
         return _float(value, scalar)
+    if scalar in FLOATS and isinstance(value, Decimal):
+        # Decimals that a float keeps were converted as a column.
+        raise Misfit(f"{shown(value)} has more digits than `{scalar}` keeps; round it")
     if scalar is Scalar.BLOB and isinstance(value, str | bytes):
         return _blob(value)
     if scalar in INSTANTS and not isinstance(value, bool):
@@ -256,6 +260,23 @@ def is_finite(numbers: Column) -> bool:
     if not numbers.null_count:
         return bool(np.isfinite(numbers.to_numpy()).all())
     return bool(pc.all(pc.is_finite(numbers), min_count=0).as_py())
+
+
+def floats_of_decimals(decimals: Column) -> Column:
+    """Return the float nearest to each decimal, of any precision and scale.
+
+    >>> from decimal import Decimal
+    >>> floats_of_decimals(pa.array([Decimal("0.35"), None])).to_pylist()
+    [0.35, None]
+    """
+    # By way of text: Arrow's own conversion divides by a power of ten, which rounds a second time.
+    return decimals.cast(pa.string()).cast(pa.float64())
+
+
+def loses_digits(decimals: Column, floats: Column) -> Numbers:
+    """Return a mask of the decimals that differ from their float as it is written, with as few digits as possible."""
+    written = floats.cast(pa.string()).cast(decimals.type)
+    return np.asarray(pc.fill_null(pc.not_equal(written, decimals), False).to_numpy(zero_copy_only=False), bool)
 
 
 def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:

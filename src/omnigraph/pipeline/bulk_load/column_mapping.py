@@ -30,7 +30,9 @@ from omnigraph.rules.coerce import (
     Fault,
     decode_column,
     default_column,
+    floats_of_decimals,
     list_column,
+    loses_digits,
     reader_type,
     stored_column,
 )
@@ -223,9 +225,9 @@ class ColumnMapper:
             # Spark has decimals for unsigned 64-bit integers, pandas and databases floats; a fraction is an error.
             return column.cast(arrow_type(type_))
         if type_.scalar in FLOATS and pa.types.is_decimal(column.type):
-            floats = column.cast(arrow_type(type_))
+            floats = stored_column(floats_of_decimals(column), type_)
             # What databases call a decimal is a number to us, as long as no digit is lost.
-            return floats if floats.cast(column.type).equals(column) else None
+            return None if floats is None or loses_digits(column, floats).any() else floats
         if values.is_text and type_.scalar in _PARSED_BY_ARROW and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):

@@ -187,6 +187,12 @@ class Split:
     columns: Columns | None = None
     partitions: Partitions = ()
     parent_partitions: Partitions = ()
+    name: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """What messages call the input: the file, or the frame that was written to it."""
+        return self.name or self.file
 
     @property
     def is_first(self) -> bool:

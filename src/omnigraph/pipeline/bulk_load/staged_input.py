@@ -178,11 +178,11 @@ class LineNumbers:
         return split, line - self.offset(split)
 
     def in_file(self, line: int) -> tuple[str, int]:
-        """Return the file that holds a global line, and the line's number in that file."""
+        """Return the name of the file or frame that holds a global line, and the line's number in it."""
         split, _ = self.in_split(line)
-        file = self.tasks[split].split.file
-        first_split = next(index for index, task in enumerate(self.tasks) if task.split.file == file)
-        return file, line - sum(result.lines for result in self.results[:first_split])
+        name = self.tasks[split].split.shown_name
+        first_split = next(index for index, task in enumerate(self.tasks) if task.split.shown_name == name)
+        return name, line - sum(result.lines for result in self.results[:first_split])
 
 
 @dataclass

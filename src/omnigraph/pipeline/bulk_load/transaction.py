@@ -255,7 +255,12 @@ class LoadTransaction:
 
     def _frame_splits(self, frames: Mapping[TypeKey, Columns]) -> list[Split]:
         files = {key: write_frame(columns.data, self.job, key.name) for key, columns in frames.items()}
-        return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
+        # Messages name the frame: its files are gone when they are read.
+        return [
+            replace(split, name=f"the frame of {key.name}")
+            for key, paths in files.items()
+            for split in plan_columns(key, replace(frames[key], data=paths))
+        ]
 
     # -- checking ----------------------------------------------------------------------------------------------
 
@@ -305,7 +310,7 @@ class LoadTransaction:
         try:
             redact_findings(findings, self._unreadable).raise_if_any()
         except OmniGraphError as error:
-            files = {task.split.file for task in self.input.tasks}
+            files = {task.split.shown_name for task in self.input.tasks}
             violations = error.context["violations"]
             assert isinstance(violations, list)
             for violation in violations if len(files) > 1 else ():

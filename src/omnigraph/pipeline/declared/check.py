@@ -18,9 +18,9 @@ from omnigraph.pipeline.declared.config import (
     Expectation,
     PipelineDeclaration,
     read_pipelines,
-    redact_errors,
     resolve_variables,
 )
+from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import first_line, run_job

@@ -133,7 +133,7 @@ def check_place(document: PipelineDocument, name: str, node: yaml.Node, values: 
 def check_branches(document: PipelineDocument, node: yaml.Node, branches: Mapping[str, tuple[str | None, str]]) -> None:
     """Report a branch to which two pipelines load: neither would publish what the other one left there.
 
-    `branches` has the graph and the branch of each pipeline that merges.
+    `branches` has the graph and the branch of each pipeline that loads to a branch which one of them merges.
     """
     loaders: dict[tuple[str | None, str], str] = {}
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():

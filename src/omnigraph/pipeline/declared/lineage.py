@@ -21,7 +21,8 @@ from ulid import ULID
 
 from omnigraph import clock, settings
 from omnigraph.limits import LINEAGE_TIMEOUT_SECONDS
-from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, redact
+from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration
+from omnigraph.pipeline.declared.redaction import redact
 from omnigraph.pipeline.declared.schedule import moment_of
 
 EventType = Literal["START", "COMPLETE", "FAIL"]

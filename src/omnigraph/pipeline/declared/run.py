@@ -39,7 +39,7 @@ from omnigraph.pipeline.declared.check import (
     read_expected_queries,
     require_target,
 )
-from omnigraph.pipeline.declared.config import PipelineDeclaration, redact_errors
+from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.load_branch import (
     Publisher,
@@ -48,6 +48,7 @@ from omnigraph.pipeline.declared.load_branch import (
     delete_rows,
     remove_merged_branch,
 )
+from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.schedule import moment_of
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source
@@ -376,13 +377,18 @@ class _Run:
                 from_branch=None if has_deletes else target.merge_into,
                 job_id=self._job_id(before),
                 on_error="quarantine" if self.pipeline.is_rejecting else "fail",
-                report=self.recorder.folder,
+                report=self._load_folder(),
                 embed=self.pipeline.embed,
                 properties={**properties, record.DELETED: orjson.dumps(deleted).decode()},
                 is_input_digested=False,
                 commits_empty=has_deletes or is_deleting,
                 late_properties=lambda: {record.STAGES: self.recorder.describe_stages()},
             )
+
+    def _load_folder(self) -> Path | None:
+        """Return a folder for each run, so that a later one does not replace the rejected rows of this one."""
+        folder = self.recorder.folder
+        return None if folder is None else prepare_folder(folder / "rejected" / self.recorder.report.run_id)
 
     def _job_id(self, before: Commit | None) -> str | None:
         """Return the same for runs that start from the same progress, of which one loads.
