@@ -58,10 +58,11 @@ if TYPE_CHECKING:
         StorageKind,
         TagExists,
         TagNotFound,
+        UnsafeStore,
         UsageError,
         VersionMismatch,
     )
-    from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
+    from omnigraph.graph import Graph, check_store, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
     from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from omnigraph.protocol import GraphProtocol
     from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
     from omnigraph.source_files import format_source
+    from omnigraph.store.objects.store_checks import StoreReport
 
 __version__ = "0.1.0"
 __all__ = [
@@ -134,11 +136,14 @@ __all__ = [
     "Snapshot",
     "StorageError",
     "StorageKind",
+    "StoreReport",
     "Tag",
     "TagExists",
     "TagNotFound",
+    "UnsafeStore",
     "UsageError",
     "VersionMismatch",
+    "check_store",
     "connect",
     "connect_async",
     "errors",
@@ -163,7 +168,7 @@ _NAMES_OF = {
     "engine.query.physical_plan": ("Explanation",),
     "engine.query.result": ("Result",),
     "engine.schema": ("Schema", "SchemaReceipt"),
-    "graph": ("Graph", "init", "open", "upgrade"),
+    "graph": ("Graph", "check_store", "init", "open", "upgrade"),
     "graph_reads": ("GraphAt",),
     "lang.diagnostic": ("LanguageError",),
     "lang.migrate": ("MigrationPlan", "SchemaPlan"),
@@ -171,6 +176,7 @@ _NAMES_OF = {
     "protocol": ("GraphProtocol",),
     "public_values": ("Branch", "Commit", "IngestReceipt", "MergeReceipt", "MutationReceipt", "Snapshot", "Tag"),
     "source_files": ("format_source",),
+    "store.objects.store_checks": ("StoreReport",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 

@@ -70,6 +70,7 @@ _TABLE = (
     ErrorKind("graph.corrupt", 500, "The stored state is inconsistent; nothing was changed."),
     ErrorKind("graph.read_only", 409, "The graph was opened read-only."),
     ErrorKind("graph.version_reclaimed", 410, "Cleanup removed the requested version."),
+    ErrorKind("graph.version_lost", 500, "Another tool removed a version that the newest commit needs; run repair."),
     ErrorKind(
         "clone.diverged", 409, "The target of a clone holds another graph, or was written to since the last clone."
     ),
@@ -110,6 +111,11 @@ _TABLE = (
     ErrorKind("query.cancelled", 499, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, "Another tool wrote to a dataset directly; run repair."),
     ErrorKind("storage.reachability", 500, "It is uncertain which files a dataset needs; none of them were removed."),
+    ErrorKind(
+        "storage.unsafe",
+        500,
+        "The store does not honour conditional puts, so commits could be lost; nothing was written.",
+    ),
     ErrorKind("storage.failed", 500, "A storage request failed; `kind` classifies the failure."),
     ErrorKind("output.failed", 500, "The output of a command could not be written to standard output."),
     ErrorKind("pipeline.unavailable", 501, "Spark or a Java runtime is missing; the message says how to install it."),
@@ -241,6 +247,12 @@ class StorageError(OmniGraphError):
     def retryable(self) -> bool:
         """Whether the same call may succeed later."""
         return self.storage_kind is StorageKind.TRANSIENT
+
+
+class UnsafeStore(StorageError):
+    """The store at `endpoint` does not honour conditional puts, on which every commit rests."""
+
+    code = "storage.unsafe"
 
 
 class ConflictError(OmniGraphError):

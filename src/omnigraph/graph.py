@@ -28,6 +28,7 @@ from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.create import init as init_graph
+from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.protocol import GraphProtocol
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.write.ingest import Dialect
     from omnigraph.engine.write.ndjson.reader import Data
     from omnigraph.manifest.upgrade import UpgradeReport
+    from omnigraph.store.objects.store_checks import StoreReport
 
 
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
@@ -106,7 +108,12 @@ def open(  # noqa: A001 - `og.open` reads as it should
         36
     """
     graph = attach(uri, read_only=read_only, actor=actor, policy=policy, meter=meter)
-    graph._session.kernel.snapshot()
+    kernel = graph._session.kernel
+    kernel.snapshot()
+    if not read_only and has_intents_on_disk(kernel.store):
+        from omnigraph.manifest.recovery import sweep_dead_intents
+
+        sweep_dead_intents(kernel)
     return graph
 
 
@@ -143,6 +150,31 @@ def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 
     return upgrade_graph(Store(_location(uri)), actor)
+
+
+def check_store(uri: str | Path) -> StoreReport:
+    """Check whether a store is fit for graphs; a graph at this address is neither read nor changed.
+
+    Tries permissions, conditional puts, a race of concurrent writers, a multipart upload, listings and the clock, with
+    temporary objects that it removes.
+
+    Args:
+        uri: A path or an `s3://` address, with or without a graph.
+
+    Returns:
+        The outcome of each check; `is_fit` is False if commits could fail or be lost there.
+
+    Raises:
+        UsageError: The address or a storage setting is invalid.
+
+    Example:
+        >>> report = og.check_store(path)
+        >>> report.is_fit, report.checks[0].name, report.checks[0].outcome
+        (True, 'permissions', 'ok')
+    """
+    from omnigraph.store.objects.store_checks import check_store as check_location
+
+    return check_location(_location(uri))
 
 
 def _location(uri: str | Path) -> Location:

@@ -70,6 +70,8 @@ HEARTBEAT_SECONDS: Final = 20
 HEARTBEAT_LOST_SECONDS: Final = 300
 RESIDUE_AGE_SECONDS: Final = 3_600
 STAGED_SECONDS_MAX: Final = 1_800
+# Pairs of branches of which a cleanup checks once more that they can be merged afterwards.
+CLEANUP_PAIRS_MAX: Final = 20_000
 
 # Space on a local disk that a graph reserves for the intent of a cleanup.
 RESERVE_BYTES: Final = 16_384
@@ -338,6 +340,11 @@ CLIENT_PART_BYTES: Final = 256 * 1024
 CLONE_BATCH_FILES: Final = 1_000
 CLONE_ATTEMPTS_MAX: Final = 5
 COPY_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+# Checks of a store: concurrent writers and rounds of the race, and how far the clocks may be apart.
+DOCTOR_RACE_WRITERS: Final = 8
+DOCTOR_RACE_ROUNDS: Final = 3
+DOCTOR_CLOCK_SECONDS: Final = 60
 
 # Hard drops: bytes of rewritten files that a cleanup holds in memory.
 PURGE_BATCH_BYTES: Final = 64 * 1024 * 1024

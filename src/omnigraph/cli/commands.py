@@ -244,6 +244,13 @@ COMMANDS = (
         "verify", "maintenance:verify", "Check the integrity of a graph; changes nothing.", "graph.omni", MAINTENANCE
     ),
     Command(
+        "doctor",
+        "maintenance:doctor",
+        "Check whether a store is fit for graphs; changes nothing.",
+        "s3://graphs/supply.omni",
+        LOCAL,
+    ),
+    Command(
         "clone",
         "export:clone",
         "Copy a graph with its whole history, or update an earlier copy.",

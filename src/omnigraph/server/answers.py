@@ -22,6 +22,7 @@ class Health(TypedDict):
     status: Literal["ok"]
     version: str
     internal_schema_version: int
+    source_version: NotRequired[str]
 
 
 class Welcome(TypedDict):

@@ -6,9 +6,11 @@ requests to it alone: a value of a graph that looked like markup could neither r
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +84,19 @@ def prefers_html(accept: str) -> bool:
 
 
 def health(service: Service, actor: str | None) -> Response:
-    return json_response({"status": "ok", "version": __version__, "internal_schema_version": FORMAT_STAMP})
+    document = {"status": "ok", "version": __version__, "internal_schema_version": FORMAT_STAMP}
+    return json_response({**document, **({"source_version": commit} if (commit := source_version()) else {})})
+
+
+@cache
+def source_version() -> str | None:
+    """Return the source commit that was installed; None unless the package was installed from a repository."""
+    try:
+        origin = distribution("omnigraph").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    commit = json.loads(origin or "{}").get("vcs_info", {}).get("commit_id")
+    return commit if isinstance(commit, str) else None
 
 
 def readiness(service: Service, actor: str | None) -> Response:
