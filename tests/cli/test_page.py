@@ -28,6 +28,7 @@ ELSEWHERE = (
     "graphs list",
     "alias",
     "lsp",
+    "doctor s3:",
     "reconcile graph.omni --every",
     "COMMAND",
     "cluster import",

@@ -18,6 +18,7 @@ from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
+from omnigraph.store.objects.conditional_puts import ENDPOINTS_FOLDER
 from omnigraph.store.objects.local_objects import RESERVE_PATH
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
@@ -170,7 +171,8 @@ class Check:
                         raise
 
     def _count_files(self, kernel: Kernel) -> None:
-        present = _files(self.root)
+        # The proof of an endpoint stays for the next writer.
+        present = {path for path in _files(self.root) if not path.startswith(ENDPOINTS_FOLDER)}
         named, owned = _named(kernel)
         # Manifests hold a copy of their transaction, so its own file may be lost; that they do, `_travel` has checked.
         missing = sorted(path for path in named - present if "/_transactions/" not in path)

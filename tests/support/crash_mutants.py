@@ -36,7 +36,7 @@ def sweep_ignores_live_owners() -> None:
 def sweep_ignores_intents() -> None:
     """No claim protects anything."""
 
-    def broken(kernel: Kernel, report: recovery.SweepReport) -> recovery.Claims:
+    def broken(kernel: Kernel, report: recovery.SweepReport, *, spared: Collection[str] = ()) -> recovery.Claims:
         return recovery.Claims()
 
     recovery.resolve_intents = broken

@@ -227,21 +227,22 @@ def finish_links(kernel: Kernel, report: SweepReport) -> None:
                 raise
 
 
-def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
-    """Resolve every dead intent; return what live ones claim."""
+def resolve_intents(kernel: Kernel, report: SweepReport, *, spared: Collection[str] = ()) -> Claims:
+    """Resolve every dead intent but those of the spared kinds; return what live ones claim."""
     intents, report.unreadable = pending(kernel.store)
     failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
     claims = Claims.of(intents)
     for intent in intents:
-        if intent.is_dead:
+        if intent.is_dead and intent.kind not in spared:
             _resolve(kernel, intent, claims, report)
     return claims
 
 
 def sweep_dead_intents(kernel: Kernel) -> None:
     """Resolve what dead operations left, when a graph is opened; a failure is left to the next open or cleanup."""
+    # A dead cleanup has staged nothing. On a full disk only the next cleanup can make room to record its outcome.
     with suppress(OmniGraphError):
-        resolve_intents(kernel, SweepReport())
+        resolve_intents(kernel, SweepReport(), spared={CLEANUP})
 
 
 def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
