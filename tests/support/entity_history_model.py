@@ -26,7 +26,12 @@ class HistoryModel:
 
     @classmethod
     def read(
-        cls, graph: og.Graph, type_name: str, key: str, branch: str, defaults: Mapping[str, object] = MappingProxyType({})
+        cls,
+        graph: og.Graph,
+        type_name: str,
+        key: str,
+        branch: str,
+        defaults: Mapping[str, object] = MappingProxyType({}),
     ) -> HistoryModel:
         """Read an entity at every commit.
 
