@@ -43,7 +43,7 @@ class HistoryModel:
             row = graph.get(type_name, key, branch=branch, at=commit.commit_id)
             filled = {} if row is None else {name: defaults[name] for name in defaults if row[name] is None}
             values[commit.commit_id] = None if row is None else {**row, **filled}
-        return cls({commit.commit_id: commit for commit in listed}, values, listed[0].commit_id)  # type: ignore[arg-type]
+        return cls({commit.commit_id: commit for commit in listed}, values, listed[0].commit_id)
 
     def parents(self, commit_id: str) -> list[str]:
         commit = self.commits[commit_id]

@@ -91,7 +91,8 @@ def _with_added_value(field: pa.Field[Any], property_: Property) -> pa.Field[Any
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)
-    return field.with_metadata({**(field.metadata or {}), ADDED_VALUE: b64encode(sink.getvalue().to_pybytes())})
+    metadata: Mapping[Any, Any] = field.metadata or {}
+    return field.with_metadata({**metadata, ADDED_VALUE: b64encode(sink.getvalue().to_pybytes())})
 
 
 def _by_identity(catalog: Catalog) -> dict[TypeIdentity, Type]:

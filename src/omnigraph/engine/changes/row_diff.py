@@ -335,7 +335,7 @@ def fill_added(dataset: Dataset, rows: pa.Table) -> pa.Table:
         raw = (field.metadata or {}).get(ADDED_VALUE)
         if raw is not None and field.name in rows.column_names:
             value = pa.ipc.open_stream(b64decode(raw)).read_all().column(0)
-            column: Any = value.take(pa.array(np.zeros(rows.num_rows, np.int64)))
+            column: Any = value.take(np.zeros(rows.num_rows, np.int64))
             rows = rows.set_column(rows.schema.get_field_index(field.name), field.name, column)
     return rows
 
