@@ -18,7 +18,8 @@ QUERY_TOKENS_MAX: Final = 200_000
 EXPRESSION_DEPTH_MAX: Final = 100
 SUGGESTION_NAMES_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 160
-VECTOR_DIMENSION_MAX: Final = 2_147_483_647
+VECTOR_DIMENSION_MAX: Final = 16_384
+REGEX_CHARACTERS_MAX: Final = 4_000
 
 # Publishing: how long an attempt may rely on an observed head, and how often it is retried.
 PUBLISH_DEADLINE_SECONDS: Final = 30
@@ -290,6 +291,9 @@ SERVER_RECONCILE_SECONDS: Final = 60
 
 # Stored queries: broken ones that the message of a rejected schema names; the error's context names all.
 STORED_BREAKAGES_SHOWN_MAX: Final = 3
+
+# YAML: the depth of mappings and lists in policies, clusters, pipelines and configurations.
+YAML_NESTING_MAX: Final = 64
 
 # Policy: the size of a bundle and of a tokens file, problems that are shown, and cached decisions.
 POLICY_BYTES_MAX: Final = 1024 * 1024

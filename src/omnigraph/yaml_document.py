@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from omnigraph.errors import OmniGraphError, PolicyError
-from omnigraph.limits import POLICY_BYTES_MAX, POLICY_PROBLEMS_SHOWN
+from omnigraph.limits import POLICY_BYTES_MAX, POLICY_PROBLEMS_SHOWN, YAML_NESTING_MAX
 
 # The C loader, if available, is ten times as fast.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -39,6 +39,20 @@ class Problem:
         return f"{name}: {self.message}" if self.line is None else f"{name}:{self.line}:{self.column}: {self.message}"
 
 
+def find_deep_nesting(text: str) -> Problem | None:
+    """Return the place where mappings and lists are nested too deeply, or None; raises `YAMLError`.
+
+    To be called before a text is composed: that recurses, in C, and ends the process when its stack is used up.
+    """
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > YAML_NESTING_MAX:
+            message = f"mappings and lists are nested more than {YAML_NESTING_MAX} levels deep"
+            return Problem.at(event.start_mark, message, "nesting_limit")
+    return None
+
+
 @dataclass
 class Document:
     """A document being read, and the problems so far; `bytes_max` bounds its size."""
@@ -53,14 +67,16 @@ class Document:
         if size > self.bytes_max:
             raise self.error([Problem(f"the file has {size:,} bytes; the limit is {self.bytes_max:,}")])
         try:
+            if (problem := find_deep_nesting(text)) is not None:
+                raise self.error([problem])
             for event in yaml.parse(text, _LOADER):
                 if isinstance(event, yaml.AliasEvent):
                     message = "aliases are not supported; write the value out"
                     raise self.error([Problem.at(event.start_mark, message)])
             root: yaml.Node | None = yaml.compose(text, _LOADER)
         except (yaml.YAMLError, RecursionError) as error:
-            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-            raise self.error([Problem.at(mark, f"invalid YAML: {problem or error}")]) from None
+            mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            raise self.error([Problem.at(mark, f"invalid YAML: {reason or error}")]) from None
         return root
 
     def fault(self, node: yaml.Node | None, message: str, code: str | None = None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -210,15 +212,20 @@ def random_history(graph: og.Graph, seed: int, steps: int) -> None:
                 graph.branches.merge(source, branch, resolutions=sides)
 
 
-def check_against_model(graph: og.Graph) -> None:
-    for branch in graph.branches.list():
-        model = HistoryModel.read(graph, "Person", "ann", branch)
-        log = graph.log("Person", "ann", branch=branch, limit=1_000)
+def check_against_model(
+    graph: og.Graph,
+    type_name: str = "Person",
+    branches: Iterable[str] | None = None,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    for branch in graph.branches.list() if branches is None else branches:
+        model = HistoryModel.read(graph, type_name, "ann", branch, defaults)
+        log = graph.log(type_name, "ann", branch=branch, limit=1_000)
         assert {(change.commit.commit_id, change.op) for change in log} == model.log()
         assert log.is_complete
         ages = [(change.commit.created_at_us, change.commit.commit_id) for change in log]
         assert ages == sorted(ages, reverse=True)
-        for item in graph.blame("Person", "ann", branch=branch).properties:
+        for item in graph.blame(type_name, "ann", branch=branch).properties:
             if item.name != "photo":
                 assert item.commit is not None
                 assert item.commit.commit_id == model.blame(item.name), (branch, item.name)
@@ -239,6 +246,89 @@ def test_model_catches_a_walk_that_skips_too_far(graph: og.Graph, monkeypatch: p
     monkeypatch.setattr(entity_history, "row_version", lambda dataset, entity_id: 0)
     with pytest.raises(AssertionError):
         check_against_model(graph)
+
+
+# -- types and properties that came later ------------------------------------------------------------------------------
+
+TOOLS = SCHEMA + "node Tool { name: String @key  size: I32? }\n"
+
+
+def put_tool(graph: og.Graph, name: str, size: int, branch: str = "main") -> None:
+    graph.ingest([{"type": "Tool", "data": {"name": name, "size": size}}], branch=branch)
+
+
+def add_type_late(graph: og.Graph, before: int, after: int, branch: str = "main") -> None:
+    for _ in range(before):
+        other(graph, branch)
+    graph.schema.apply(TOOLS, branch=branch)
+    put_tool(graph, "ann", 1, branch)
+    for number in range(after):
+        put_tool(graph, f"t{number}", number, branch)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("before", range(3))
+def test_entity_of_a_type_that_came_later_has_its_history(graph: og.Graph, before: int, after: int) -> None:
+    add_type_late(graph, before, after)
+    check_against_model(graph, "Tool")
+
+
+def rename_late_type(graph: og.Graph) -> str:
+    add_type_late(graph, 1, 3)
+    graph.schema.apply(TOOLS.replace("node Tool {", 'node Device @rename_from("Tool") {'))
+    other(graph)
+    return "Device"
+
+
+def merge_late_type(graph: og.Graph) -> str:
+    graph.branches.create("review")
+    add_type_late(graph, 1, 3, "review")
+    put(graph, age=1)
+    graph.branches.merge("review")
+    for number in range(3):
+        put_tool(graph, f"later {number}", number)
+    return "Tool"
+
+
+def drop_type_and_revert(graph: og.Graph) -> str:
+    add_type_late(graph, 1, 2)
+    graph.schema.apply(SCHEMA)
+    other(graph)
+    graph.revert(graph.commits()[1].commit_id)
+    for number in range(4):
+        put_tool(graph, f"later {number}", number)
+    return "Tool"
+
+
+def delete_entity_of_late_type(graph: og.Graph) -> str:
+    add_type_late(graph, 1, 2)
+    graph.mutate('delete Tool where name = "ann"')
+    put_tool(graph, "last", 1)
+    return "Tool"
+
+
+@pytest.mark.parametrize(
+    "scenario", [rename_late_type, merge_late_type, drop_type_and_revert, delete_entity_of_late_type]
+)
+def test_late_type_keeps_its_history(graph: og.Graph, scenario: Callable[[og.Graph], str]) -> None:
+    type_name = scenario(graph)
+    check_against_model(graph, type_name, ["main"])
+
+
+def test_late_type_on_a_branch_has_its_history_there(graph: og.Graph) -> None:
+    graph.branches.create("review")
+    add_type_late(graph, 2, 3, "review")
+    check_against_model(graph, "Tool", ["review"])
+
+
+def test_model_catches_a_run_that_goes_past_the_start_of_a_type(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_type_late(graph, 1, 3)
+    monkeypatch.setattr(entity_history, "_SCHEMA_KINDS", frozenset())
+    with pytest.raises(AssertionError):
+        check_against_model(graph, "Tool")
 
 
 def test_walk_over_a_long_history_reads_few_states(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,8 +19,12 @@ from moto.s3.models import s3_backends
 import omnigraph as og
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.graph import session_of
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest import encoding, history, publish
-from omnigraph.store.read.dataset import manifest_name
+from omnigraph.store.read.dataset import Dataset, manifest_name
+from omnigraph.store.write.compaction import detached_version
+from omnigraph.store.write.schema_change import reshape
+from omnigraph.store.write.transaction import Change
 from tests.support.s3_server import BUCKET, S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -133,6 +138,46 @@ def test_verify_data_counts_files_without_a_checksum(tmp_path: Path) -> None:
     assert report.is_sound
     assert (report.checked_files, bool(report.unchecked_files)) == (0, True)
     assert report.to_json()["unchecked_files"] == report.unchecked_files
+
+
+@contextmanager
+def stranded_version(graph: og.Graph) -> Iterator[str]:
+    """Leave a detached version in `_versions`, as `optimize` holds one, and a killed writer leaves one behind."""
+    kernel = session_of(graph).kernel
+    dataset = kernel.dataset(kernel.snapshot("main"), TypeKey("node:Person"))
+    with detached_version(dataset, relax_columns(dataset)) as held:
+        yield f"{dataset.ref.directory}/_versions/d{held.ref.version}.manifest"
+
+
+def relax_columns(dataset: Dataset) -> Change:
+    change = reshape(dataset, add=[pa.field("spare", pa.int32())], drop=[], rename={}, relax=[])
+    assert change is not None
+    return change
+
+
+WORK: dict[str, Callable[[og.Graph], object]] = {
+    "verify": lambda graph: graph.maintenance.verify(data=True),
+    "cleanup": lambda graph: graph.maintenance.cleanup(keep=1, confirm=True),
+    "dry cleanup": lambda graph: graph.maintenance.cleanup(keep=1, dry_run=True),
+    "repair": lambda graph: graph.maintenance.repair(),
+    "optimize": lambda graph: graph.maintenance.optimize(),
+    "reconcile": lambda graph: graph.maintenance.reconcile(),
+    "write": lambda graph: graph.mutate('insert Person { name: "z" }'),
+    "clone": lambda graph: graph.clone(f"{graph.uri}.clone"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_detached_version_is_in_nobodys_way(tmp_path: Path, work: Callable[[og.Graph], object]) -> None:
+    graph = build(str(tmp_path / "g.omni"))
+    with stranded_version(graph) as path:
+        assert (tmp_path / "g.omni" / path).exists()
+        # A name that no release has given, by a tool of the future or a person.
+        (tmp_path / "g.omni" / path).with_name("notes.manifest").write_bytes(b"")
+        work(graph)
+        report = graph.maintenance.verify(data=True)
+    assert [item for item in report.findings if item.severity == "error"] == []
 
 
 def damage(path: Path, change: Callable[[bytes], bytes]) -> None:

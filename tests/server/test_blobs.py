@@ -43,6 +43,7 @@ def test_blob_whole_has_length_tag_and_snapshot(pictures: Live) -> None:
     assert reply.headers["content-type"] == "application/octet-stream"
     assert reply.headers["content-length"] == str(len(BYTES))
     assert reply.headers["accept-ranges"] == "bytes"
+    assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["etag"].startswith('"')
     commit = pictures.get("/graphs/g/snapshot").json()["graph_commit_id"]
     assert reply.headers["omnigraph-snapshot-id"] == commit

@@ -492,3 +492,14 @@ def test_large_diff_is_streamed(live: Live, monkeypatch: pytest.MonkeyPatch) -> 
     assert parts.headers["transfer-encoding"] == "chunked"
     assert parts.json() == whole.json()
     assert len(parts.json()["changes"]) == 7
+
+
+def test_encoded_slash_is_part_of_a_name(live: Live) -> None:
+    """A proxy that guards `/graphs/g/` sees the path as it was sent, so it must mean the same here."""
+    for path in ("/graphs%2Fg%2Fschema", "/graphs/g%2Fschema", "/graphs%2fg/schema"):
+        assert live.get(path).json()["omnigraph_code"] == "request.no_route", path
+    assert live.get("/graphs/g%2Fh/schema").json()["omnigraph_code"] != "request.no_route"
+    assert live.get("/graphs/%67/schema").status == 200
+    assert live.ask("POST", f"{G}/branches", {"name": "review/x"}).status < 300
+    assert live.ask("DELETE", f"{G}/branches/review%252Fx").status == 404
+    assert live.ask("DELETE", f"{G}/branches/review%2Fx").status == 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import omnigraph as og
@@ -24,10 +25,25 @@ class HistoryModel:
     head: str
 
     @classmethod
-    def read(cls, graph: og.Graph, type_name: str, key: str, branch: str) -> HistoryModel:
+    def read(
+        cls,
+        graph: og.Graph,
+        type_name: str,
+        key: str,
+        branch: str,
+        defaults: Mapping[str, object] = MappingProxyType({}),
+    ) -> HistoryModel:
+        """Read an entity at every commit.
+
+        `defaults` are those of required properties that the type got later: entities count as having had them always.
+        """
         listed = graph.commits(branch)
-        values = {commit.commit_id: graph.get(type_name, key, at=commit.commit_id) for commit in listed}
-        return cls({commit.commit_id: commit for commit in listed}, values, listed[0].commit_id)  # type: ignore[arg-type]
+        values: dict[str, Values] = {}
+        for commit in listed:
+            row = graph.get(type_name, key, branch=branch, at=commit.commit_id)
+            filled = {} if row is None else {name: defaults[name] for name in defaults if row[name] is None}
+            values[commit.commit_id] = None if row is None else {**row, **filled}
+        return cls({commit.commit_id: commit for commit in listed}, values, listed[0].commit_id)
 
     def parents(self, commit_id: str) -> list[str]:
         commit = self.commits[commit_id]

@@ -34,7 +34,7 @@ SCHEMA_CODES: Mapping[str, str] = MappingProxyType(
         "S21": "key member nullable or not a scalar",
         "S22": "unique or index on a Blob",
         "S23": "node-only constraint on an edge",
-        "S24": "range or check on the wrong type of property",
+        "S24": "range or check on the wrong type of property, or a check with a pattern that is too large",
         "S25": "name declared twice",
         "S26": "edge endpoint is not a node type",
         "S27": "edge names that differ only in case",

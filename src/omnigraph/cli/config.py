@@ -125,7 +125,11 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
     """Parse the YAML of a configuration; calls `warn` for unknown keys."""
     import yaml
 
+    from omnigraph.yaml_document import find_deep_nesting
+
     try:
+        if (problem := find_deep_nesting(text)) is not None:
+            raise UsageError(f"{problem.render(path)}; correct or remove it", path=path)
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(f"`{path}` is not YAML: {' '.join(str(error).split())}", path=path) from None

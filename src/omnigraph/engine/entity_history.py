@@ -224,7 +224,8 @@ class _Walk:
     def _run_start(self, commit: Commit) -> Commit:
         """Return the oldest commit of a run without merges since which the row is known to be as it is here.
 
-        A run is on one branch and one fork of the dataset, where versions only grow, so it is found by bisection.
+        A run is on one branch, one fork of the dataset and one schema, where versions only grow, so it is found by
+        bisection.
         """
         row = self._row(commit, commit.branch)
         since = row.pin.version if row.row_id is None else row_version(row.dataset, self.entity_id)
@@ -251,7 +252,7 @@ class _Walk:
         """Add first parents to a run until it has an index, unless it ends before."""
         while len(run) <= min(index, ENTITY_LOG_RUN_COMMITS):
             last = run[-1]
-            if last.parent is None or last.merged_parent is not None:
+            if last.parent is None or last.merged_parent is not None or last.kind in _SCHEMA_KINDS:
                 return
             parent = self._commits[last.parent]
             if parent.branch != last.branch:
@@ -342,6 +343,11 @@ class _Walk:
 
 
 _NOT_LOOKED_UP: Final = -1
+
+
+# Commits that may change the schema, as merges do: the type may be absent before or after them, and then reads as an
+# empty version of today, whose number says nothing about rows.
+_SCHEMA_KINDS: Final = frozenset({"schema_apply", "revert", "cherry_pick"})
 
 
 def _age(commit: Commit) -> tuple[int, str]:

@@ -1,11 +1,12 @@
 """Read past snapshots under today's schema, or under their own.
 
 Pure. Types and properties are matched by identity: a renamed type shows its older rows under the new name, a type
-created later has no rows, and a property added later is null. Hard drops are left out of every schema.
+created later has no rows, and a property added later is null in queries. Hard drops are left out of every schema.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -14,12 +15,13 @@ import pyarrow as pa
 
 from omnigraph.engine.authorization import restrict_snapshot
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, Property, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.render import restrict_ir, with_their_edges, without_properties
 from omnigraph.manifest.model import AcceptedSchema, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.rules.coerce import default_column
 from omnigraph.store.lance_schema import physical_schema
-from omnigraph.store.read.dataset import shape_of
+from omnigraph.store.read.dataset import Shape, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,33 @@ def compare_columns(old: Type, new: Type) -> Columns:
     )
 
 
+# Metadata of a column that a shape adds: one row with the value that stored entities get when the property is added.
+ADDED_VALUE: Final = b"omnigraph:added-value"
+
+
+def shape_under(stored: Type, type_: Type) -> Shape:
+    """Return how rows that were stored for one version of a type read under another.
+
+    Queries read an added property as null. Comparisons take the constant default of a required one instead, so that
+    adding it changes no entity; see `row_diff.fill_added`.
+    """
+    columns = compare_columns(stored, type_)
+    added = [_with_added_value(field, type_.properties[field.name]) for field in columns.added]
+    return shape_of(columns.renamed, columns.dropped, added)
+
+
+def _with_added_value(field: pa.Field[Any], property_: Property) -> pa.Field[Any]:
+    # What `now()` and `uuid()` gave is not known, so these do change entities.
+    if property_.type.nullable or property_.default is None or property_.default.kind != "value":
+        return field
+    row = pa.record_batch([default_column(property_, 1, 0)], names=[field.name])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    metadata: Mapping[Any, Any] = field.metadata or {}
+    return field.with_metadata({**metadata, ADDED_VALUE: b64encode(sink.getvalue().to_pybytes())})
+
+
 def _by_identity(catalog: Catalog) -> dict[TypeIdentity, Type]:
     return {TypeIdentity.of(type_): type_ for type_ in catalog.types}
 
@@ -96,8 +125,8 @@ def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) 
             # The type did not exist yet: use today's version for its columns, without rows.
             pins[key] = replace(pin, row_count=0, shape=replace(pin.shape, is_empty=True))
             continue
-        columns = compare_columns(then.type_of(old.table_key), now.type_of(key))
-        pins[key] = replace(old, table_key=key, shape=shape_of(columns.renamed, columns.dropped, columns.added))
+        shape = shape_under(then.type_of(old.table_key), now.type_of(key))
+        pins[key] = replace(old, table_key=key, shape=shape)
     state = replace(snapshot.state, schema=today.state.schema, pins=pins, tombstones=())
     return replace(snapshot, state=state)
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
@@ -62,18 +63,36 @@ async def _dispatch(
     """
     method: str = scope["method"]
     allowed: set[str] = set()
+    path = decode_segments(scope)
     for pattern, endpoints in routes.items():
-        match = pattern.fullmatch(scope["path"])
+        match = pattern.fullmatch(path)
         if match is None:
             continue
         # HEAD is GET; the HTTP host drops the body.
         endpoint = endpoints.get(method) or (endpoints.get("GET") if method == "HEAD" else None)
         if endpoint is not None:
-            scope["path_params"] = match.groupdict()
+            scope["path_params"] = {name: text.replace(_SLASH, "/") for name, text in match.groupdict().items()}
             return await endpoint(scope, receive, send)
         allowed |= endpoints.keys()
     response = _no_route(service, request_log(scope), sorted(allowed))
     return await send_response(response, receive, send, service.readers)
+
+
+# Stands for an encoded slash in a decoded path. A lone surrogate, which no decoded text has.
+_SLASH: Final = "\udc2f"
+
+
+def decode_segments(scope: Scope) -> str:
+    """Return the path of a request, decoded segment by segment: `%2F` is part of a name and separates nothing.
+
+    >>> decode_segments({"path": "/graphs/g/schema", "raw_path": b"/graphs%2Fg%2Fschema"}) == "/graphs/g/schema"
+    False
+    """
+    raw = scope.get("raw_path") or b""
+    if b"%" not in raw:
+        path: str = scope["path"]
+        return path
+    return "/".join(unquote(segment).replace("/", _SLASH) for segment in raw.decode("ascii", "replace").split("/"))
 
 
 def path_pattern(path: str) -> re.Pattern[str]:

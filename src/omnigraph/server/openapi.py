@@ -156,7 +156,7 @@ _HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
     wire.COMMIT_ID: (_TEXT, "For Arrow streams: the commit that was read."),
 }
 _ARROW_HEADERS: Final = (wire.QUERY_NAME, wire.ROW_COUNT, wire.BRANCH, wire.COMMIT_ID)
-_BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID)
+_BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID, "X-Content-Type-Options")
 
 # Statuses of errors: the name of the shared response, and its description.
 _ERROR_STATUSES: Final[Mapping[str, tuple[str, str]]] = {

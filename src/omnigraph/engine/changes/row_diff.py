@@ -1,11 +1,12 @@
 """Compare the rows of one type between two versions of its dataset.
 
-Columns are matched by property id, so a rename changes no row. A property that only `after` has is null before; one
-that only `before` has is not compared, because the schema dropped it.
+Columns are matched by property id, so a rename changes no row. A property that only `after` has is null before, or has
+its default if it is required; one that only `before` has is not compared, because the schema dropped it.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from omnigraph.engine.past_schemas import ADDED_VALUE
 from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.rules.arrow_typing import pc
@@ -320,9 +322,22 @@ def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None)
     """Return rows by row id in the requested order, with blob descriptors and row addresses."""
     # If most rows are needed, one sequential scan is cheaper than random access.
     if 2 * len(row_ids) < dataset.count():
-        return dataset.take(row_ids.to_pylist(), [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns)
+        names = [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns
+        return fill_added(dataset, dataset.take(row_ids.to_pylist(), names))
     rows = dataset.read(columns, with_row_id=True, with_row_address=columns is None)
-    return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
+    order = pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks())
+    return fill_added(dataset, rows.take(order))
+
+
+def fill_added(dataset: Dataset, rows: pa.Table) -> pa.Table:
+    """Return rows with the values of properties that the schema added after they were stored; see `shape_under`."""
+    for field in dataset.ref.shape.added_fields:
+        raw = (field.metadata or {}).get(ADDED_VALUE)
+        if raw is not None and field.name in rows.column_names:
+            value = pa.ipc.open_stream(b64decode(raw)).read_all().column(0)
+            column: Any = value.take(np.zeros(rows.num_rows, np.int64))
+            rows = rows.set_column(rows.schema.get_field_index(field.name), field.name, column)
+    return rows
 
 
 def all_rows(dataset: Dataset | None) -> pa.Table:

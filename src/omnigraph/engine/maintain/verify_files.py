@@ -22,8 +22,9 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MANIFEST_PATH, Commit, Pin
 from omnigraph.manifest.recovery import AUDIT_PATH
 from omnigraph.store.append_log import recorded_checksums
+from omnigraph.store.files.reachability import manifest_ref
 from omnigraph.store.objects.backend import ObjectInfo
-from omnigraph.store.read.dataset import Dataset, DatasetRef, version_of
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.live_rows import deletion_paths
 from omnigraph.store.write.file_proof import (
     ChecksumKind,
@@ -93,10 +94,10 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
 
 
 def _is_covered(path: str) -> bool:
-    """Return True if a file belongs to a dataset of the graph and is neither staged nor a Lance hint."""
+    """Return True if a file belongs to a dataset of the graph and is neither staged, detached nor a Lance hint."""
     parts = path.split("/")
     is_dataset_file = parts[0] in ("nodes", "edges", MANIFEST_PATH, *_LOGS) and not set(parts).isdisjoint(_FOLDERS)
-    return is_dataset_file and ("_versions" not in parts or path.endswith(".manifest"))
+    return is_dataset_file and ("_versions" not in parts or manifest_ref(path) is not None)
 
 
 def _oldest(catalogs: Iterable[str]) -> list[str]:
@@ -109,21 +110,22 @@ def _oldest(catalogs: Iterable[str]) -> list[str]:
 
 def _oldest_pins(kernel: Kernel, path: str) -> Sequence[Pin]:
     try:
-        return [*kernel.at_ref(_ref(path)).state.pins.values()]
+        return [*kernel.at_ref(_version(path)).state.pins.values()]
     except OmniGraphError:
         # Faults of this file are reported when it is checked itself.
         return ()
 
 
-def _ref(path: str) -> DatasetRef:
-    branch = path.split("/")[2] if path.startswith(f"{MANIFEST_PATH}/tree/") else None
-    return DatasetRef(MANIFEST_PATH, branch, version_of(path))
+def _version(path: str) -> DatasetRef:
+    ref = manifest_ref(path)
+    assert ref is not None, "only numbered versions are covered"
+    return ref
 
 
 def _catalog_checksums(kernel: Kernel, path: str) -> encoding.FileChecksums | OmniGraphError:
     try:
         # Rows are not read here: their file has its own checksum.
-        return encoding.checksums_of(kernel.store.open(_ref(path)).schema)
+        return encoding.checksums_of(kernel.store.open(_version(path)).schema)
     except OmniGraphError as error:
         return error
     except ValueError as error:
@@ -167,7 +169,7 @@ def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iter
             logged.setdefault(f"{folder}/{name.partition('-')[0]}", []).append(info.path)
     for path in (path for path in infos if path.endswith(".manifest")):
         directory = path.partition("/_versions/")[0]
-        candidates = logged.get(f"{directory}/_transactions/{version_of(path) - 1}", [])
+        candidates = logged.get(f"{directory}/_transactions/{_version(path).version - 1}", [])
         manifest = kernel.store.objects.read_if_exists(path)
         copies = [kernel.store.objects.read_if_exists(candidate) for candidate in candidates]
         if manifest and copies and not any(copy and is_inlined(copy, manifest) for copy in copies):

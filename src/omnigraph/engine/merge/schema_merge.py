@@ -17,7 +17,7 @@ import orjson
 from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import SchemaResolution, refuse
-from omnigraph.engine.past_schemas import Reshaping, compare, compare_columns
+from omnigraph.engine.past_schemas import Reshaping, compare, compare_columns, shape_under
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import Catalog, Type, TypeKey
@@ -39,7 +39,6 @@ from omnigraph.lang.schema.render import write_source
 from omnigraph.limits import CATALOG_CACHE_MAX
 from omnigraph.manifest.model import AcceptedSchema, Pin, TypeIdentity
 from omnigraph.public_values import Conflict, ConflictKind
-from omnigraph.store.read.dataset import shape_of
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,7 @@ class MergedSchema:
             if is_empty:
                 pin = replace(pin, row_count=0)
                 links += [link for link in holder.snapshot.links if link.ref == pin.ref.stored]
-            columns = compare_columns(holder.catalog.type_of(pin.table_key), type_)
-            shape = shape_of(columns.renamed, columns.dropped, columns.added)
+            shape = shape_under(holder.catalog.type_of(pin.table_key), type_)
             pins[type_.table_key] = replace(pin, table_key=type_.table_key, shape=replace(shape, is_empty=is_empty))
         state = replace(view.snapshot.state, schema=self.schema, pins=pins)
         return View(view.kernel, replace(view.snapshot, state=state, links=tuple(links)), self.catalog)

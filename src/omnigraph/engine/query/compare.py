@@ -28,6 +28,7 @@ from omnigraph.engine.query.vectors import (
 )
 from omnigraph.errors import DataError
 from omnigraph.lang.query.ir import CompareOp
+from omnigraph.limits import REGEX_CHARACTERS_MAX, SHOWN_CHARACTERS_MAX
 
 Op = CompareOp
 # On two values, on numpy arrays and on columns of Spark.
@@ -105,6 +106,9 @@ def _compare_constants(op: CompareOp, left: Any, right: Any) -> bool:
 
 def match_pattern(strings: Any, pattern: str) -> Any:
     """Return where a regular expression (RE2) finds something; raises DataError if it is malformed."""
+    if len(pattern) > REGEX_CHARACTERS_MAX:
+        message = f"the pattern of `matches` has {len(pattern):,} characters; the limit is {REGEX_CHARACTERS_MAX:,}"
+        raise DataError(message, rule="E4", pattern=pattern[:SHOWN_CHARACTERS_MAX])
     try:
         return pc.match_substring_regex(strings, pattern=pattern)
     except pa.ArrowInvalid as error:

@@ -76,7 +76,9 @@ def _find_blob(call: Call[wire.BlobInput]) -> Blob:
 
 
 def _headers(etag: object, snapshot: object) -> dict[str, str]:
-    return {"ETag": str(etag), "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: str(snapshot or "")}
+    # The bytes are those of any writer: a browser must not take them for a page or a script.
+    options = {"X-Content-Type-Options": "nosniff"}
+    return {"ETag": str(etag), "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: str(snapshot or ""), **options}
 
 
 def blob_error_headers(error: OmniGraphError) -> dict[str, str]:

@@ -161,15 +161,6 @@ def manifest_name(version: int) -> str:
     return f"{MAX_VERSION - version:020d}.manifest"
 
 
-def version_of(path: str) -> int:
-    """Return the version that a file of this name holds.
-
-    >>> version_of("nodes/a/_versions/18446744073709551614.manifest")
-    1
-    """
-    return MAX_VERSION - int(path.rpartition("/")[2].partition(".")[0])
-
-
 class Dataset:
     """One version of one dataset, open for reading and for staging changes on top of it."""
 

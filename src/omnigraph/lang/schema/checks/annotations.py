@@ -24,6 +24,7 @@ from omnigraph.lang.catalog import (
     Scalar,
 )
 from omnigraph.lang.diagnostic import Finding, Severity, Span, did_you_mean, join_words, nearest_word
+from omnigraph.lang.regular_expressions import SHORTER_PATTERN, find_excess
 from omnigraph.lang.schema.ast import (
     AnnotationPosition,
     Argument,
@@ -385,8 +386,17 @@ def _check_argument(owner: Owner, item: Item, argument: Argument) -> Iterator[Fi
         yield Finding("S24", f"`@range` bounds numbers, but `{name}` is `{type_}`", argument.span)
     elif item.word == "check" and type_.scalar is not Scalar.STRING:
         yield Finding("S24", f"`@check` matches `String`, but `{name}` is `{type_}`", argument.span)
+    elif item.word == "check":
+        yield from _check_pattern(item)
     elif item.word == "key" and not _is_key_type(type_):
         yield _bad_key(name, type_, argument.span)
+
+
+def _check_pattern(item: Item) -> Iterator[Finding]:
+    """Yield S24 for a pattern that is too large; one that is malformed is found by the first write."""
+    for argument in item.arguments or ():
+        if argument.kind == "string" and (reason := find_excess(argument.text)) is not None:
+            yield Finding("S24", f"the pattern of `@check` is too large: {reason}", argument.span, SHORTER_PATTERN)
 
 
 def _unknown_hint(owner: Owner, name: str) -> str | None:
