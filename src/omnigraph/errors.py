@@ -82,6 +82,11 @@ _TABLE = (
     ErrorKind("branch.invalid_name", 400, "The name is not valid for a branch or tag."),
     ErrorKind("schema.branches_exist", 409, "Data that other branches still have cannot be removed for good."),
     ErrorKind("schema.breaks_queries", 409, "A new schema would break stored queries; `queries` lists them."),
+    ErrorKind(
+        "schema.drops",
+        409,
+        "A new schema drops types, properties or rules, which was not allowed; `drops` lists the steps.",
+    ),
     ErrorKind("tag.not_found", 404, "There is no such tag."),
     ErrorKind("tag.exists", 409, "A tag of this name exists."),
     ErrorKind("commit.not_found", 404, "There is no such commit."),

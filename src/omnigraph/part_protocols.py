@@ -252,13 +252,20 @@ class SchemaProtocol(Protocol):
         ...
 
     def apply(
-        self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main", message: str | None = None
+        self,
+        schema: str | Path,
+        *,
+        allow_data_loss: bool = False,
+        allow_drops: bool = True,
+        branch: str = "main",
+        message: str | None = None,
     ) -> Any:
         """Apply a new schema as one commit; nothing is applied if a step is unsupported.
 
         Args:
             schema: The new schema, as text or as the path of a `.pg` file.
             allow_data_loss: Make drops permanent.
+            allow_drops: Whether the schema may leave out types, properties and rules that the graph has.
             branch: The branch that gets the schema; others keep theirs until they are merged.
             message: What the commit is for, shown in its history.
 
@@ -267,7 +274,8 @@ class SchemaProtocol(Protocol):
 
         Raises:
             LanguageError: The schema is invalid, or a step is unsupported.
-            GraphError: `schema.branches_exist` if other branches still have what is dropped permanently,
+            GraphError: `schema.drops` if it drops something without `allow_drops`,
+                `schema.branches_exist` if other branches still have what is dropped permanently,
                 `schema.breaks_queries` if a stored query would not compile any more.
 
         Example:

@@ -84,7 +84,7 @@ def test_writes_print_the_commit_that_commit_show_prints(target: list[str], caps
 def test_schema_apply_with_queries_refuses_what_breaks_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "stored").mkdir()
     (place / "stored" / "all.gq").write_text(AGES + NAMES)
-    given = ["schema", "apply", "g.omni", "--schema", "narrow.pg"]
+    given = ["schema", "apply", "g.omni", "--schema", "narrow.pg", "--allow-drops"]
     refused = printed(capsys, *given, "--queries", "stored", status=1)
     assert refused["code"] == "schema.breaks_queries"
     queries = refused["queries"]

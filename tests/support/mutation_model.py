@@ -152,6 +152,8 @@ class Outcome:
     state: State
     nodes: int
     edges: int
+    # Whether something is left to write: an entity that was put and is there, or a stored one that went.
+    is_change: bool = True
 
 
 class Model:
@@ -219,22 +221,26 @@ class Model:
             return {name} | {one.name for one in self.types.values() if one.ends and name in one.ends}
         return {name}
 
-    def compile(self, program: list[Group]) -> None:
+    def compile(self, program: list[Group], *, is_mixed: bool = False) -> None:
         """Raise what is refused before anything is read."""
         codes: set[str] = set()
         deletes = {one.verb == "delete" for group in program for one in group.statements}
-        if len(deletes) > 1 and self.mutant != "mixes":
+        if len(deletes) > 1 and self.mutant != "mixes" and not is_mixed:
             codes.add("E1")
         written: set[str] = set()
+        put: set[str] = set()  # written by something else than a delete
         for group in program:
             if group.pattern and self._reads(group.pattern) & written and self.mutant != "stale patterns":
                 codes.add("E1")
             for statement in group.statements:
                 if group.pattern is None and statement.target in written and self._is_pattern(statement):
                     codes.add("E1")
+                if group.pattern is None and statement.target in put and self._is_pattern(statement, "delete"):
+                    codes.add("E1")
                 if statement.verb == "update" and set(statement.assigns) & set(self._type(group, statement).key):
                     codes.add("E3")
                 written |= self._writes(group, statement)
+                put |= set() if statement.verb == "delete" else self._writes(group, statement)
         if codes:
             raise Refused(*codes)
 
@@ -242,22 +248,24 @@ class Model:
         is_variable = group.pattern is not None and statement.target[0].islower()
         return self.types[self.type_of(group.pattern, statement.target) if is_variable else statement.target]
 
-    def _is_pattern(self, statement: Statement) -> bool:
-        """Return whether an update is read like a pattern: it has more than a comparison and constants."""
-        if statement.verb != "update":
+    def _is_pattern(self, statement: Statement, verb: str = "update") -> bool:
+        """Return whether an update or delete is read like a pattern: it has more than a comparison and constants."""
+        if statement.verb != verb:
             return False
         constants = {"lit", "param"}
         kind, *sides = statement.where
         is_simple = kind in ("=", "!=", "<", ">=") and sides[0][0] == "prop" and sides[1][0] in constants
         computes = any(one[0] not in constants or one == ("lit", None) for one in statement.assigns.values())
-        return not is_simple or computes or self.types[statement.target].ends is not None
+        return not is_simple or computes or (verb == "update" and self.types[statement.target].ends is not None)
 
     # -- statements -------------------------------------------------------------------------------------------------
 
-    def run(self, committed: State, program: list[Group], params: Env) -> Outcome:
+    def run(self, committed: State, program: list[Group], params: Env, *, is_mixed: bool = False) -> Outcome:
         """Return the state after a mutation, or raise what refuses it; `committed` stays as it is."""
-        self.compile(program)
+        self.compile(program, is_mixed=is_mixed)
         state = copy.deepcopy(committed)
+        self._put: set[tuple[str, str]] = set()
+        self._committed = committed
         counts = {True: 0, False: 0}
         snapshot = copy.deepcopy(committed)
         for group in program:
@@ -268,7 +276,9 @@ class Model:
                 for name, count in self._statement(group.pattern, statement, rows, state).items():
                     counts[self.types[name].ends is None] += count
         self._judge(committed, state)
-        return Outcome(state, counts[True], counts[False])
+        is_left = any(identity in state[name] for name, identity in self._put)
+        is_gone = any(identity not in state[name] for name, stored in committed.items() for identity in stored)
+        return Outcome(state, counts[True], counts[False], is_left or is_gone)
 
     def load(self, committed: State, load: Load) -> Outcome:
         """Return the state after an `append` or a `merge`, or raise what refuses it."""
@@ -307,13 +317,17 @@ class Model:
         else:
             chosen = [
                 (one, rows[0], row)
-                for one, row in state[name].items()
+                for one, row in self._seen(statement, state)[name].items()
                 if evaluate(statement.where, rows[0], row) is True
                 or (self.mutant == "unknown is true" and evaluate(statement.where, rows[0], row) is None)
             ]
         if statement.verb == "delete":
             return self._delete(name, {one for one, _, _ in chosen}, state)
         return self._update(self.types[name], statement, chosen, state)
+
+    def _seen(self, statement: Statement, state: State) -> State:
+        is_blind = statement.verb == "delete" and self.mutant == "deletes see what is stored"
+        return self._committed if is_blind else state
 
     def _update(
         self, type_: Type, statement: Statement, chosen: list[tuple[str, Env, Row]], state: State
@@ -330,7 +344,8 @@ class Model:
         for identity, new in values.items():
             if identity in state[type_.name]:
                 state[type_.name][identity] |= new
-        return Counter({type_.name: len(values)})
+                self._put.add((type_.name, identity))
+        return Counter({type_.name: len(values.keys() & state[type_.name].keys())})
 
     def _insert(
         self, type_: Type, statement: Statement, rows: list[Env], state: State, *, is_pattern: bool
@@ -360,7 +375,10 @@ class Model:
             if before is not None and (statement.verb == "upsert") != (self.mutant == "upsert forgets"):
                 row = dict(before)
             row |= named | {"id": identity}
+            if self.mutant == "the deleted stay deleted" and before is None and identity in self._committed[type_.name]:
+                continue
             state[type_.name][identity] = row
+            self._put.add((type_.name, identity))
         return Counter({type_.name: len(written)})
 
     def _identity(self, type_: Type, row: Row) -> str:
@@ -386,6 +404,8 @@ class Model:
         if self.types[name].ends is None and self.mutant != "no cascade":
             for edge in self.types.values():
                 for one, row in list(state[edge.name].items()):
+                    if self.mutant == "new edges stay" and one not in self._committed[edge.name]:
+                        continue
                     for end, node in zip(("src", "dst"), edge.ends or (), strict=False):
                         if node == name and row[end] in identities and one in state[edge.name]:
                             del state[edge.name][one]

@@ -19,12 +19,14 @@ from tests.support.write_fixtures import rows
 STEPS = 16
 
 
-def run_world(folder: Path | str, seed: int, *, mutant: str = "", steps: int = STEPS) -> Counter[str]:
+def run_world(
+    folder: Path | str, seed: int, *, mutant: str = "", steps: int = STEPS, is_mixed: bool = False
+) -> Counter[str]:
     """Run a world and return how its steps ended; an AssertionError says where engine and model differ."""
     rng = Random(seed)
     types = random_types(rng)
     schema = schema_text(types)
-    world = _World(og.init(f"{folder}/g", schema=schema), Model(types, mutant), rng, schema)
+    world = _World(og.init(f"{folder}/g", schema=schema), Model(types, mutant), rng, schema, is_mixed)
     for step in range(steps):
         if step == steps // 2 and rng.random() < 0.4:
             world.graph.branches.create("side")
@@ -37,7 +39,8 @@ def run_world(folder: Path | str, seed: int, *, mutant: str = "", steps: int = S
 
 
 class _World:
-    def __init__(self, graph: og.Graph, model: Model, rng: Random, schema: str) -> None:
+    def __init__(self, graph: og.Graph, model: Model, rng: Random, schema: str, is_mixed: bool) -> None:
+        self.is_mixed = is_mixed
         self.graph = graph
         self.model = model
         self.rng = rng
@@ -55,10 +58,11 @@ class _World:
             text, params, mode = load_text(self.model, load), {}, load.mode
             expect = partial(self.model.load, state, load)
         else:
-            program = programs.seed(state) if step < 4 else programs.draw(state)
-            text, mode = query_text(programs, program), ""
+            draw = programs.draw_mixed if self.is_mixed else programs.draw
+            program = programs.seed(state) if step < 4 else draw(state)
+            text, mode = query_text(programs, program, is_mixed=self.is_mixed), ""
             params = {name: value for name, (_, value) in programs.params.items()}
-            expect = partial(self.model.run, state, program, params)
+            expect = partial(self.model.run, state, program, params, is_mixed=self.is_mixed)
         place = f"{self.schema}\n\nstep {step} on {branch}, params {params} {mode}\n{text}\nstate {state}"
         head = self.graph.snapshot(branch).head
         if not mode and self.rng.random() < 0.3:
@@ -77,7 +81,8 @@ class _World:
             return
         counts = (outcome.nodes, outcome.edges)
         assert observed == counts, f"{observed}, expected {counts}\n{place}"
-        assert is_same_head == (counts == (0, 0)), f"a commit if and only if something changes\n{place}"
+        is_nothing = counts == (0, 0) or not outcome.is_change
+        assert is_same_head == is_nothing, f"a commit if and only if something changes\n{place}"
         self.states[branch] = self.adopt(outcome.state, branch, place)
         self.tally["written" if any(counts) else "nothing"] += 1
 

@@ -98,6 +98,34 @@ class Programs:
         self.params: dict[str, tuple[str, Any]] = {}
         self.constant = False
 
+    def draw_mixed(self, state: State) -> list[Group]:
+        """Return a mutation of a few statements, any of which may delete; most of them see earlier ones."""
+        self.params, self.state, self.constant = {}, state, self.rng.random() < 0.7
+        groups: list[Group] = []
+        for _ in range(self.rng.choice([2, 3, 3, 4, 5])):
+            deletes = self.rng.random() < 0.4
+            if self.rng.random() < 0.15 and not groups:
+                pattern = self._pattern()
+                count = self.rng.choice([1, 2, 3])
+                groups.append(
+                    Group(pattern, tuple(self._by_pattern(pattern, self.rng.random() < 0.4) for _ in range(count)))
+                )
+            elif not groups or groups[-1].pattern is None:
+                groups.append(Group(None, (self._plain(deletes),)))
+        if self.constant:
+            groups = [Group(group.pattern, tuple(map(self._simplified, group.statements))) for group in groups]
+        return groups
+
+    def _simplified(self, statement: Statement) -> Statement:
+        """Return a statement whose condition, if any, is one comparison, which sees what the mutation wrote."""
+        if statement.where is None:
+            return statement
+        type_ = self.model.types[statement.target]
+        simple = ("String", "I32", "enum", "Date", "Bool")
+        prop = self.rng.choice([one for one in type_.properties if one.base in simple])
+        where = ("=", ("prop", None, prop.name), self._literal(prop))
+        return Statement(statement.verb, statement.target, statement.assigns, where)
+
     def draw(self, state: State) -> list[Group]:
         """Return a mutation; `params` are its parameters then."""
         self.params = {}
@@ -305,11 +333,11 @@ def load_text(model: Model, load: Load) -> str:
     return "\n".join(texts)
 
 
-def query_text(programs: Programs, groups: list[Group]) -> str:
+def query_text(programs: Programs, groups: list[Group], *, is_mixed: bool = False) -> str:
     """Return a mutation as `.gq`."""
     head = ", ".join(f"${name}: {base}" for name, (base, _) in programs.params.items())
     body = "\n  ".join(text for group in groups for text in _group_texts(group))
-    return f"query q({head}) {{\n  {body}\n}}"
+    return f"query q({head}) {'@mixed ' if is_mixed else ''}{{\n  {body}\n}}"
 
 
 def _group_texts(group: Group) -> list[str]:

@@ -77,6 +77,10 @@ DataLoss = Annotated[
     bool, typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too.")
 ]
 
+Drops = Annotated[
+    bool, typer.Option("--allow-drops", help="Do not ask before types, properties and rules are dropped.")
+]
+
 Where = Annotated[
     Literal["auto", "local", "spark"],
     typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark."),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.load import Edges, Nodes, files_by_type
-from omnigraph.cli.options import Branch, DataLoss, Json, Master, Message, SchemaFile, Snapshot, Where
+from omnigraph.cli.options import Branch, DataLoss, Drops, Json, Master, Message, SchemaFile, Snapshot, Where
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
-from omnigraph.errors import UsageError
+from omnigraph.errors import OmniGraphError, UsageError
 
 if TYPE_CHECKING:
+    from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.migrate import MigrationPlan
 
 
@@ -63,6 +67,7 @@ def apply(
     target: Writes,
     schema: SchemaFile,
     allow_data_loss: DataLoss = False,
+    allow_drops: Drops = False,
     queries: StoredQueriesOf = None,
     branch: Branch = "main",
     message: Message = None,
@@ -72,33 +77,45 @@ def apply(
     from omnigraph import pipeline
 
     target.announce()
+    options: dict[str, Any] = {"allow_data_loss": allow_data_loss, "branch": branch, "message": message}
     if target.is_served:
         if queries is not None:
             raise UsageError("a server checks its own stored queries; leave out `--queries`, or add `--store URI`")
         with target.connect() as served:
             uri = served.uri
-            receipt = served.schema.apply(schema, allow_data_loss=allow_data_loss, branch=branch, message=message)
+            receipt = _confirming_drops(partial(served.schema.apply, schema, **options), allow_drops)
     else:
         from omnigraph.cluster.ledger import refuse_managed
 
         refuse_managed(target.address, "omnigraph schema apply")
+        options |= {"queries": queries, "engine": engine, "master": master}
         with target.store_to_write() as graph:
             uri = graph.uri
-            receipt = pipeline.apply_schema(
-                graph,
-                schema,
-                allow_data_loss=allow_data_loss,
-                queries=queries,
-                branch=branch,
-                message=message,
-                engine=engine,
-                master=master,
-            )
+            receipt = _confirming_drops(partial(pipeline.apply_schema, graph, schema, **options), allow_drops)
     lines = [step.render() for step in receipt.steps]
     lines.append(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
     if receipt.purge_pending:
         lines.append(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
     return Output({"uri": uri, **receipt.to_json()}, lines)
+
+
+def _confirming_drops(apply_schema: Callable[..., SchemaReceipt], allow_drops: bool) -> SchemaReceipt:
+    """Apply a schema; ask before it drops something, and refuse that where nobody can be asked."""
+    try:
+        return apply_schema(allow_drops=allow_drops)
+    except OmniGraphError as error:
+        if error.code != "schema.drops" or not sys.stdin.isatty():
+            raise
+        from omnigraph.lang.migrate import Step
+
+        drops = error.context["drops"]
+        assert isinstance(drops, list)
+        echo("\n".join(Step.from_json(step).render() for step in drops), err=True)
+        question = "The new schema leaves this out. Type yes to drop it"
+        answer = str(typer.prompt(question, default="no", err=True))
+        if answer.strip().lower() not in ("yes", "y"):
+            raise UsageError("the drops were not confirmed; nothing was applied") from None
+    return apply_schema(allow_drops=True)
 
 
 Diagram = Annotated[

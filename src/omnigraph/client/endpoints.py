@@ -450,11 +450,21 @@ class SchemaCalls:
         return Call(post("/schema/plan", request_input), messages.parse_schema_plan, source=text)
 
     def apply(
-        self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main", message: str | None = None
+        self,
+        schema: str | Path,
+        *,
+        allow_data_loss: bool = False,
+        allow_drops: bool = True,
+        branch: str = "main",
+        message: str | None = None,
     ) -> Call[SchemaReceipt]:
         text = schema_source(schema).text
         request_input = wire.ApplySchema(
-            schema_source=text, allow_data_loss=allow_data_loss, branch=branch, message=message
+            schema_source=text,
+            allow_data_loss=allow_data_loss,
+            allow_drops=allow_drops,
+            branch=branch,
+            message=message,
         )
         return _write("/schema/apply", request_input, messages.parse_schema_receipt, source=text)
 

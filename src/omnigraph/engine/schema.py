@@ -83,8 +83,12 @@ def apply(
     check: SchemaCheck | None = None,
     choose_runner: ChooseRunner | None = None,
     branch: str = MAIN,
+    *,
+    allow_drops: bool = True,
 ) -> SchemaReceipt:
     """Apply a schema to a branch as one commit, or not at all: if a step is unsupported or stored rows break a rule.
+
+    Without `allow_drops` and `allow_data_loss`, a schema that takes something away is refused with `schema.drops`.
 
     `check` receives both catalogs before anything is staged, and may raise; so does that of the session, on main.
     `choose_runner` returns the runner of tasks for a number of stored rows; threads of this process by
@@ -94,7 +98,7 @@ def apply(
     branch_id, names = session.find_branch(branch)
     session.require("schema_apply", on_target(names))
     runner = choose_runner or (lambda _: Threads())
-    work = _Apply(session, _source(text), allow_data_loss, check, runner, branch_id)
+    work = _Apply(session, _source(text), allow_data_loss, check, runner, branch_id, allow_drops or allow_data_loss)
     if branch_id is not None and work.needs_identities(session.kernel.snapshot(branch)):
         _, work.identity_space = reserve_identity_space(session.kernel, branch, session.actor)
     # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
@@ -123,6 +127,7 @@ class _Apply:
     check: SchemaCheck | None
     choose_runner: ChooseRunner
     branch_id: BranchId | None
+    allow_drops: bool = True
     identity_space: int = 0
     base: Snapshot = field(init=False)
     migration: MigrationPlan = field(init=False)
@@ -163,6 +168,8 @@ class _Apply:
         for check in (self.check, self.session.schema_check if self.branch_id is None else None):
             if check is not None:
                 check(before, after)
+        if self.migration.drops and not self.allow_drops:
+            raise _unconfirmed_drops(self.migration)
         reshaping = compare(before, after)
         if hard:
             _check_hard_drops(self.kernel, snapshot, reshaping)
@@ -247,6 +254,16 @@ def _source(text: str | Source) -> Source:
 def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool, identity_space: int = 0) -> MigrationPlan:
     return plan_migration(
         snapshot.state.schema.parse(), source, allow_data_loss=allow_data_loss, identity_space=identity_space
+    )
+
+
+def _unconfirmed_drops(migration: MigrationPlan) -> GraphError:
+    drops = [step.render().removeprefix("- ") for step in migration.drops]
+    return GraphError(
+        f"the new schema leaves out what the graph has, so it would {', '.join(drops)}; nothing was applied. Keep it in"
+        " the schema, rename it with `@rename_from`, or allow it with `--allow-drops` (`allow_drops`)",
+        code="schema.drops",
+        drops=[step.to_json() for step in migration.drops],
     )
 
 
@@ -400,6 +417,7 @@ class Schema(SchemaProtocol):
         schema: str | Path,
         *,
         allow_data_loss: bool = False,
+        allow_drops: bool = True,
         queries: str | Path | Iterable[str | Path] | None = None,
         branch: str = MAIN,
         message: str | None = None,
@@ -412,4 +430,5 @@ class Schema(SchemaProtocol):
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).reject_breakage
         session = self._session.with_message(message)
-        return apply(session, schema_source(schema), allow_data_loss, check, branch=branch)
+        source = schema_source(schema)
+        return apply(session, source, allow_data_loss, check, branch=branch, allow_drops=allow_drops)

@@ -135,6 +135,7 @@ def apply_schema(
     schema: str | Path,
     *,
     allow_data_loss: bool = False,
+    allow_drops: bool = True,
     queries: str | Path | Iterable[str | Path] | None = None,
     branch: str = MAIN,
     message: str | None = None,
@@ -165,7 +166,8 @@ def apply_schema(
 
     with reporting_to(progress):
         choice.start_if_required()
-        return run_apply(session, schema_source(schema), allow_data_loss, check, choose, branch)
+        source = schema_source(schema)
+        return run_apply(session, source, allow_data_loss, check, choose, branch, allow_drops=allow_drops)
 
 
 # A string, the type that owns it as an id, and the type (asker) and column it was read from. Column -1 is an error.

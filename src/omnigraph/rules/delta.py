@@ -6,7 +6,7 @@ Pure values over Arrow; parsing the rows and staging them happens elsewhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
@@ -21,6 +21,8 @@ from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
 Ids: TypeAlias = Column
 NO_IDS: Final[Ids] = pa.array([], pa.string())
+# From a line that counts through all files of an input to the name of its file or frame, and its line there.
+Locate: TypeAlias = Callable[[int], tuple[str, int]]
 
 
 class Intent(Enum):
@@ -71,11 +73,15 @@ class Delta:
 
 @dataclass(frozen=True)
 class Changes:
-    """All deltas of a write, by table key. `unit` is the word for an input line in messages."""
+    """All deltas of a write, by table key. `unit` is the word for an input line in messages.
+
+    `locate` finds the file of a line, for an input of several files.
+    """
 
     catalog: Catalog
     deltas: Mapping[TypeKey, Delta] = field(default_factory=dict)
     unit: str = "line"
+    locate: Locate | None = None
 
     def node(self, name: str) -> Delta | None:
         return self.deltas.get(TypeKey.of("node", name))
@@ -148,9 +154,12 @@ class Violation:
 class Findings:
     """Violations in the order in which they are reported, up to a bound."""
 
-    def __init__(self, violations_max: int = VIOLATIONS_MAX, *, unit: str = "line") -> None:
+    def __init__(
+        self, violations_max: int = VIOLATIONS_MAX, *, unit: str = "line", locate: Locate | None = None
+    ) -> None:
         self.violations: list[Violation] = []
         self.unit = unit
+        self.locate = locate
         self._violations_max = violations_max
 
     @property
@@ -171,17 +180,25 @@ class Findings:
             return
         first = self.violations[0]
         more = len(self.violations) - 1
-        message = first.message if first.line is None else f"{self.unit} {first.line}: {first.message}"
+        violations = [self._describe(violation) for violation in self.violations]
+        place = "" if first.line is None else f"{self.unit} {violations[0]['line']}: "
+        if "file" in violations[0]:
+            place = f"`{violations[0]['file']}` {place}"
+        message = f"{place}{first.message}"
         if more:
             message += f" (and {'at least ' if self.is_full else ''}{more} more)"
-        context: dict[str, Any] = first.to_json() | {
-            "violations": [violation.to_json() for violation in self.violations]
-        }
+        context: dict[str, Any] = violations[0] | {"violations": violations}
         if more:
             context["violation_counts"] = dict(Counter(violation.rule for violation in self.violations))
             context["violations_truncated"] = self.is_full
         del context["message"]
         raise _CLASSES.get(first.rule, DataError)(message, **context)
+
+    def _describe(self, violation: Violation) -> dict[str, object]:
+        described = violation.to_json()
+        if violation.line is not None and self.locate is not None:
+            described["file"], described["line"] = self.locate(violation.line)
+        return described
 
 
 _CLASSES: dict[str, Any] = {"E11": KeyConflict, "E12": LimitExceeded, "N11": LimitExceeded}

@@ -161,7 +161,16 @@ def _repeated(codes: Numbers) -> list[tuple[int, int]]:
 
 
 def _lines(changes: Changes, delta: Delta, first: int, again: int) -> str:
-    return "" if delta.lines is None else f", in {changes.unit}s {delta.line(first)} and {delta.line(again)}"
+    """Say where two rows are: by their lines in one file, or by file and line if they are in two."""
+    if delta.lines is None:
+        return ""
+    first_line, again_line = int(delta.lines[first]), int(delta.lines[again])
+    if changes.locate is not None:
+        (file, first_line), (other_file, again_line) = changes.locate(first_line), changes.locate(again_line)
+        if file != other_file:
+            unit = changes.unit
+            return f", in {unit} {first_line} of `{file}` and {unit} {again_line} of `{other_file}`"
+    return f", in {changes.unit}s {first_line} and {again_line}"
 
 
 _SIDES: Final = (("src", "from", "source"), ("dst", "to", "target"))

@@ -70,7 +70,7 @@ def run_rules(
 
 def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:
     """Return the violations of a write in the order of the rules, up to `violations_max`."""
-    findings = Findings(violations_max, unit=changes.unit)
+    findings = Findings(violations_max, unit=changes.unit, locate=changes.locate)
     for rule in RULES:
         if findings.is_full:
             break

@@ -168,6 +168,7 @@ class NewSchema:
 class ApplySchema(NewSchema):
     """A schema to apply."""
 
+    allow_drops: bool = True
     message: str | None = None
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from omnigraph.engine.write.statements import PendingType
+from omnigraph.rules.delta import without
 from tests.support.mutation_run import run_world
 
 # Mutants of the model, each with a world that tells it from the engine.
@@ -25,8 +28,12 @@ MUTANTS = {
 }
 
 
-def run_worlds(folder: Path, seeds: range) -> None:
-    written = [run_world(folder / str(seed), seed)["written"] for seed in seeds]
+# Those of mutations that insert, update and delete.
+MIXED_MUTANTS = {"deletes see what is stored": 12, "the deleted stay deleted": 6, "new edges stay": 3}
+
+
+def run_worlds(folder: Path, seeds: range, *, is_mixed: bool = False) -> None:
+    written = [run_world(folder / str(seed), seed, is_mixed=is_mixed)["written"] for seed in seeds]
     # Worlds without a write, whose schemas refuse all that is drawn, show little.
     assert sum(count > 0 for count in written) > len(written) * 3 / 4
 
@@ -53,3 +60,33 @@ def test_engine_and_model_agree_on_thousands_of_worlds(tmp_path: Path, start: in
 def test_mutant_of_the_model_is_caught(tmp_path: Path, mutant: str) -> None:
     with pytest.raises(AssertionError, match="expected"):
         run_world(tmp_path, MUTANTS[mutant], mutant=mutant)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 24, 4))
+@pytest.mark.sampled(1)
+def test_engine_and_model_agree_on_mixed_mutations(tmp_path: Path, start: int) -> None:
+    run_worlds(tmp_path, range(start, start + 4), is_mixed=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(5000, 6000, 100))
+def test_engine_and_model_agree_on_many_mixed_mutations(tmp_path: Path, start: int) -> None:
+    run_worlds(tmp_path, range(start, start + 100), is_mixed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MIXED_MUTANTS)
+def test_mutant_of_the_mixed_model_is_caught(tmp_path: Path, mutant: str) -> None:
+    with pytest.raises(AssertionError, match="expected"):
+        run_world(tmp_path, MIXED_MUTANTS[mutant], mutant=mutant, is_mixed=True)
+
+
+@pytest.mark.slow
+def test_engine_whose_deletes_miss_pending_rows_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ids_matching(self: Any, lookup: Any) -> Any:
+        return without(self._committed.ids_passing(self.type, lookup), self.deleted)
+
+    monkeypatch.setattr(PendingType, "ids_matching", ids_matching)
+    with pytest.raises(AssertionError, match="expected"):
+        run_world(tmp_path, 12, is_mixed=True)

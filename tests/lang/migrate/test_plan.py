@@ -71,7 +71,7 @@ def test_plan_renders_what_a_step_does_to_rows() -> None:
     new = "node A { a: I64?  b: I32  c: String? @unique  d: I32 @default(7) i: I32? @key(b) } edge E: A -> A"
     lines = plan(new, old).render().splitlines()
     assert lines == [
-        "Supported: 10 steps, 5 instant.",
+        "Supported: 10 steps, 5 instant. 2 of them drop what the schema leaves out.",
         "  ~ change the interfaces of node A",
         "  ~ make A.a optional",
         "  ~ widen A.a from I32 to I64?; rewrites node:A",
@@ -100,7 +100,7 @@ def test_plan_renders_every_supported_kind() -> None:
     )
     lines = plan(new, old).render().splitlines()
     assert lines == [
-        "Supported: 9 steps, all instant.",
+        "Supported: 9 steps, all instant. 2 of them drop what the schema leaves out.",
         "  ~ rename node A to C",
         "  ~ update the annotations of node C",
         "  ~ extend C.b by y",

@@ -9,7 +9,8 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -66,13 +67,41 @@ from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import floats_of_decimals, loses_digits
-from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
+from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, Locate, last_of_each
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
 class FrameLines(io.BufferedReader):
-    """NDJSON of data frames, encoded while it is read; errors number its rows, frame after frame."""
+    """NDJSON of data frames, encoded while it is read; errors number the rows of each frame."""
+
+    def __init__(self, frames: Sequence[tuple[str, str, Any]]) -> None:
+        # The line of the text at which each frame begins, as far as it was read.
+        self._first_lines: list[int] = []
+        self._names = [frame_name(name) for _, name, _ in frames]
+        super().__init__(_EncodedBatches(self._encode(frames)))
+
+    @property
+    def locate(self) -> Locate | None:
+        """Find the frame of a line and the row in it; None for one frame, where they are the same."""
+        return self._locate if len(self._names) > 1 else None
+
+    def _locate(self, line: int) -> tuple[str, int]:
+        frame = bisect_right(self._first_lines, line) - 1
+        return self._names[frame], line - self._first_lines[frame] + 1
+
+    def _encode(self, frames: Sequence[tuple[str, str, Any]]) -> Iterator[bytes]:
+        next_line = 1
+        for frame in frames:
+            self._first_lines.append(next_line)
+            for rows, text in _encode_frame(*frame):
+                next_line += rows
+                yield text
+
+
+def frame_name(type_name: str) -> str:
+    """Return what messages call the frame with the rows of a type."""
+    return f"the frame of {type_name}"
 
 
 class _EncodedBatches(io.RawIOBase):
@@ -162,10 +191,11 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
                 " Arrow table, record batches or a list of dictionaries",
                 type=name,
             )
-    return FrameLines(_EncodedBatches(text for frame in frames for text in _encode_frame(*frame)))
+    return FrameLines(frames)
 
 
-def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
+def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield the text of some rows of a frame after their number."""
     # Small batches, because reading stops soon after the limits of one write are passed.
     batches = (
         batch.slice(start, FRAME_BATCH_ROWS)
@@ -182,7 +212,7 @@ def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
         parts.append(',"data":{')
         for index, (column, text) in enumerate(texts.items()):
             parts += [("," if index else "") + orjson.dumps(column).decode() + ":", text]
-        yield string_bytes(pc.binary_join_element_wise(*parts, "}}\n", ""))
+        yield batch.num_rows, string_bytes(pc.binary_join_element_wise(*parts, "}}\n", ""))
 
 
 def _find_endpoints(name: str, columns: Mapping[str, Any]) -> tuple[str, str]:
@@ -401,12 +431,14 @@ def ingest(
     view = session.full_view(base if base is not None else branch)
     may = write_permissions(session, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
-    unit = "row" if isinstance(data, FrameLines) else unit
+    locate = None
+    if isinstance(data, FrameLines):
+        unit, locate = "row", data.locate
     blobs, is_bounded = session.blob_reader(), mode != "overwrite"
-    findings = Findings(unit=unit)
+    findings = Findings(unit=unit, locate=locate)
     loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
     may.check(rows.type.name for rows in loaded.values())
-    changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
+    changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit, locate)
     with mask_hidden_type_errors(may.hidden, session.actor):
         return _write(session, view, changes, mode, branch, base, may)
 

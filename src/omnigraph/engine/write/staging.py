@@ -112,10 +112,10 @@ def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, replaced: pa.T
         # Folding has moved some of the rows; their row ids are what stays.
         base = begun.dataset
         replaced = base.take(replaced.column(ROW_ID).to_numpy().tolist(), PLACE)
-    if len(delta.deleted):
-        assert delta.rows.num_rows == 0, "one write does not mix deletes with other changes of a type"
+    if delta.rows.num_rows == 0:
         change = delete_found(base, replaced)
     else:
+        # Deleted rows leave together with those that are replaced.
         change = upsert(base, physical(delta.rows, base), replaced, kept_blobs(base, delta, replaced))
     return Effect(delta.key, dataset, (change,), begun) if change is not None else None
 

@@ -129,15 +129,37 @@ class PendingType:
             )
 
     def ids_matching(self, lookup: ColumnTest) -> Ids:
-        """Return the ids to delete; rule D2 excludes pending rows."""
+        """Return the ids of the current rows that pass a test, pending and committed ones."""
         if lookup.is_never:
             return NO_IDS
-        return without(self._committed.ids_passing(self.type, lookup), self.deleted)
+        pending = self.rows()
+        passing = one_array(pending.filter(pa.array(lookup.mask(pending))).column("id"))
+        committed = self.unshadowed(self._committed.ids_passing(self.type, lookup))
+        return pa.concat_arrays([passing, committed])
+
+    def unshadowed(self, ids: Ids) -> Ids:
+        """Return the ids whose committed rows are current: neither replaced nor deleted."""
+        return without(ids, self._shadowed())
+
+    def pending_where(self, column: str, values: Ids) -> Ids:
+        """Return the ids of pending rows with one of the values."""
+        pending = self.rows()
+        return one_array(pending.filter(pa.array(is_among(one_array(pending.column(column)), values))).column("id"))
 
     def delete(self, ids: Ids) -> int:
-        """Delete ids; return how many were still present."""
+        """Delete ids of current rows; return how many were still present."""
         ids = without(ids, self.deleted)
-        self.deleted = pa.concat_arrays([self.deleted, ids])
+        pending = self.rows()
+        is_deleted = is_among(one_array(pending.column("id")), ids)
+        if is_deleted.any():
+            # What was inserted by this write is gone without a trace; only committed rows have to be deleted.
+            dropped = one_array(pending.column("id")).filter(pa.array(is_deleted))
+            self._rows = pending.filter(pa.array(~is_deleted)).combine_chunks()
+            self._kept_blob_ids = {name: without(kept, dropped) for name, kept in self._kept_blob_ids.items()}
+            existing = self._committed.existing(self.type.table_key, dropped)
+            self.deleted = pa.concat_arrays([self.deleted, without(ids, dropped), existing])
+        else:
+            self.deleted = pa.concat_arrays([self.deleted, ids])
         return len(ids)
 
     def delta(self) -> Delta:
@@ -155,6 +177,8 @@ class PendingType:
         self._put(rows)
 
     def _put(self, rows: pa.Table) -> None:
+        # A row that comes again after it was deleted replaces the committed one.
+        self.deleted = without(self.deleted, one_array(rows.column("id")))
         both = pa.concat_tables([self._rows, rows]).combine_chunks()
         last = last_of_each(one_array(both.column("id")))
         self._rows = both if len(last) == both.num_rows else both.take(last)
@@ -189,7 +213,9 @@ class PendingChanges:
         for column, end in edge.ends.items():
             if end == node:
                 edges = self.committed.matching(edge.table_key, ("id", column), {column: ids})
-                deleted += self.of(edge).delete(one_array(edges.column("id")))
+                pending = self.of(edge)
+                current = [pending.unshadowed(one_array(edges.column("id"))), pending.pending_where(column, ids)]
+                deleted += pending.delete(pa.concat_arrays(current))
         return deleted
 
     def changes(self) -> Changes:

@@ -199,7 +199,7 @@ def redact_findings(findings: Findings, unreadable: Set[str]) -> Findings:
         return findings
     ranks = [_rank(violation, unreadable) for violation in findings.violations]
     reported = [violation for violation, rank in zip(findings.violations, ranks, strict=True) if rank == min(ranks)]
-    redacted = Findings(len(reported) + 1, unit=findings.unit)
+    redacted = Findings(len(reported) + 1, unit=findings.unit, locate=findings.locate)
     for violation in dict.fromkeys(redact_violation(violation, unreadable) for violation in reported):
         redacted.add(violation)
     return redacted

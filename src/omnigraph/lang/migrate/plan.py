@@ -359,6 +359,17 @@ class SchemaPlan:
         """Whether every step can be applied."""
         return not self.unsupported
 
+    @property
+    def drops(self) -> tuple[Step, ...]:
+        """The steps that take something away: a type, a property, or a rule without a successor on the same columns."""
+        added = {step.rule_subject for step in self.steps if step.kind == "add_constraint"}
+        return tuple(
+            step
+            for step in self.steps
+            if step.kind in ("drop_type", "drop_property")
+            or (step.kind == "drop_constraint" and step.is_rule and step.rule_subject not in added)
+        )
+
     def to_json(self) -> dict[str, object]:
         """Return the plan as a JSON object.
 
@@ -404,6 +415,8 @@ class SchemaPlan:
         instant = sum(step.effect == "instant" for step in self.steps)
         speed = "all instant" if instant == len(self.steps) else f"{instant} instant"
         head = f"Not supported: {refused} of {count} refused." if refused else f"Supported: {count}, {speed}."
+        if self.drops:
+            head += f" {len(self.drops)} of them drop{'s' if len(self.drops) == 1 else ''} what the schema leaves out."
         return "\n".join([head, *(f"  {step.render()}" for step in self.steps)])
 
 

@@ -34,6 +34,9 @@ DropMode = Literal["soft", "hard"]
 # What a step does to stored rows: nothing (metadata alone), reads and checks them, or writes them again.
 StepEffect = Literal["instant", "validates", "rewrites"]
 
+# Constraints on one column, which is followed by bounds or a pattern.
+_BOUNDED: Final = ("@range", "@check")
+
 _TYPE: Final = {"type_name": "type_name"}
 _PROPERTY: Final = {**_TYPE, "property_name": "property_name"}
 # Which members a step has in JSON, after `kind` and `type_kind`, and the field each comes from.
@@ -109,6 +112,23 @@ class Step:
         """Name what changes, such as `node:Port.berths`."""
         owner = f"{self.type_kind}:{self.type_name}"
         return f"{owner}.{self.property_name}" if self.property_name is not None else owner
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether a constraint restricts data; an index only makes it fast to find."""
+        return self.constraint is not None and not self.constraint.startswith("@index")
+
+    @property
+    def rule_subject(self) -> tuple[str, str, str]:
+        """The type of a constraint, its kind, and the columns that it is about, without bounds.
+
+        >>> Step("drop_constraint", "node", "Port", constraint="@range(depth, 0..9)").rule_subject
+        ('node:Port', '@range', 'depth')
+        """
+        kind, _, arguments = (self.constraint or "").rstrip(")").partition("(")
+        # A type has one key and one cardinality, whatever they are about.
+        columns = "" if kind in ("@key", "@card") else arguments
+        return f"{self.type_kind}:{self.type_name}", kind, columns.partition(",")[0] if kind in _BOUNDED else columns
 
     @property
     def message(self) -> str | None:

@@ -416,7 +416,10 @@ Statement: TypeAlias = Insert | Update | Delete | UpdateMatched | DeleteMatched 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
+    """Statements in order; `is_mixed` says that deletes may stand beside inserts and updates."""
+
     statements: tuple[Statement, ...]
+    is_mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,23 +364,41 @@ class Builder(Transformer[Token, Any]):
     def meta(self, word: Token, text: Token) -> tuple[Token, str]:
         return word, read_string(text)
 
+    def mark(self, word: Token) -> tuple[Token, None]:
+        return word, None
+
     def query(self, name: Token, *rest: Any) -> ast.Query:
-        metadata: dict[str, str] = {}
+        metadata: dict[str, str | None] = {}
+        body = rest[-1]
         for word, text in _only(rest, tuple):
-            if word not in ("@description", "@instruction"):
-                hint = "a query takes `@description` and `@instruction`"
-                raise SyntaxFault(f"a query takes no `{word}`", span_of(word), hint)
+            _check_annotation(word, text, body)
             if word in metadata:
                 raise SyntaxFault(f"`{word}` is written twice", span_of(word), "keep one of them")
             metadata[word] = text
+        if _MIXED in metadata:
+            body = replace(body, is_mixed=True)
         texts = metadata.get("@description"), metadata.get("@instruction")
-        return ast.Query(_name(name), _only(rest, ast.Param), *texts, body=rest[-1])
+        return ast.Query(_name(name), _only(rest, ast.Param), *texts, body=body)
 
     def unnamed(self, body: ast.Read | ast.Union | ast.Mutation) -> ast.Query:
         return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, body)
 
     def start(self, *queries: ast.Query) -> tuple[ast.Query, ...]:
         return queries
+
+
+_MIXED: Final = "@mixed"
+
+
+def _check_annotation(word: Token, text: str | None, body: ast.Read | ast.Union | ast.Mutation) -> None:
+    if word not in ("@description", "@instruction", _MIXED):
+        hint = "a query takes `@description`, `@instruction` and `@mixed`"
+        raise SyntaxFault(f"a query takes no `{word}`", span_of(word), hint)
+    if (word == _MIXED) != (text is None):
+        hint = "write `@mixed` alone" if word == _MIXED else f'write `{word}("…")`'
+        raise SyntaxFault(f"`{word}` takes {'no' if word == _MIXED else 'a'} text", span_of(word), hint)
+    if word == _MIXED and not isinstance(body, ast.Mutation):
+        raise SyntaxFault("a read takes no `@mixed`", span_of(word), "it is for mutations that delete and write")
 
 
 def _name(token: Token) -> ast.Name:

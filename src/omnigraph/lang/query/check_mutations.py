@@ -193,7 +193,7 @@ _PLAIN_OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
 def check_mutation(ctx: Context, mutation: ast.Mutation, lower: Lower) -> tuple[ir.Statement, ...]:
-    """Check every statement; a mix of deletes with others is E1 at the first statement of the second kind."""
+    """Check every statement; without `@mixed`, deletes beside others are E1 at the first one of the second kind."""
     statements: list[ir.Statement] = []
     pattern: PatternWrites | None = None
     before: list[ir.Statement] = []
@@ -207,7 +207,8 @@ def check_mutation(ctx: Context, mutation: ast.Mutation, lower: Lower) -> tuple[
             # Statements of one pattern share its rows, so only what stands before the pattern counts.
             _check_order(ctx, statement, typed, statements if pattern is None else before)
             statements.append(typed)
-    _check_kinds(ctx, mutation)
+    if not mutation.is_mixed:
+        _check_kinds(ctx, mutation)
     return tuple(statements)
 
 
@@ -217,24 +218,26 @@ def _check_kinds(ctx: Context, mutation: ast.Mutation) -> None:
     other = next((item for item, is_delete in zip(written, deletes, strict=True) if is_delete is not deletes[0]), None)
     if other is not None:
         message = "a mutation either inserts and updates, or deletes, but not both"
-        hint = "run two mutations: first the inserts and updates, then the deletes"
+        hint = "run two mutations, or write `@mixed` before the brace: `query name() @mixed { … }`"
         ctx.report("E1", other.span, message, hint)
 
 
 def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, before: list[ir.Statement]) -> None:
     """Report a pattern over what an earlier statement writes: patterns read what is committed."""
-    if isinstance(statement, ast.Delete) or not isinstance(typed, ir.Matched):
-        # A condition on the entities to delete holds or not, whichever of them are deleted already.
+    if not isinstance(typed, ir.Matched):
         return
+    if isinstance(statement, ast.Delete):
+        # A condition on the entities to delete holds or not, whichever of them are deleted already.
+        before = [item for item in before if not isinstance(item, ir.Delete | ir.DeleteMatched)]
     written = {use.type_name for use in statement_writes(before)}
     # A condition is about the entities of one type, though the ends of edges are bound along with them.
-    is_condition = isinstance(statement, ast.Update)
+    is_condition = isinstance(statement, ast.Update | ast.Delete)
     reads = () if is_condition else pattern_reads(typed, ctx.catalog)
     # Updates and deletes change committed rows, not pending ones.
     changed = set() if isinstance(typed, ir.InsertMatched) else {typed.type_name}
     clash = sorted(written & ({use.type_name for use in reads} | changed))
     if clash:
-        reader = "this update" if is_condition else "the pattern"
+        reader = {ast.Update: "this update", ast.Delete: "this delete"}.get(type(statement), "the pattern")
         message = f"an earlier statement writes `{clash[0]}`, but {reader} reads what is committed"
         ctx.report("E1", statement.span, message, "put this statement first, or run two mutations")
 

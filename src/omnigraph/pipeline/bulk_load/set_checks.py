@@ -154,7 +154,7 @@ class SetCheck:
         for key, staged in sorted(self.input.types.items()):
             rows, lines = fetched.get(key, (arrow_schema(staged.type).empty_table(), np.zeros(0, np.int64)))
             deltas[key] = Delta(staged.type, rows, self.input.job.intent, lines=lines)
-        return Changes(self.committed.view.catalog, deltas, UNIT)
+        return Changes(self.committed.view.catalog, deltas, UNIT, self.input.lines.locate)
 
     def dataset(self, table_key: TypeKey) -> Dataset:
         return self.committed.view.sound_dataset(table_key)

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.tasks import GraphAccess
-from omnigraph.engine.write.ingest import as_frame, is_arrow_stream, read_frame
+from omnigraph.engine.write.ingest import as_frame, frame_name, is_arrow_stream, read_frame
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
@@ -160,13 +160,14 @@ class Columns:
 
     `properties` maps columns to properties of another name. `source` and `target` are the columns of the endpoints of
     edges, by default `from` and `to`, or `src` and `dst`. For a node with a composite key, an endpoint may name one
-    column per key property: `house,floor=upper_floor`.
+    column per key property: `house,floor=upper_floor`. `name` is what messages call the data, by default its file.
     """
 
     data: Any
     source: str | None = None
     target: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +234,7 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
         mapped = {*columns.properties, columns.source, columns.target}
         parents = tuple(item for item in file.parent_partitions if item[0] in properties or item[0] in mapped)
         splits += [
-            Split(file.name, format_, *piece, compression, table_key, bare, file.partitions, parents)
+            Split(file.name, format_, *piece, compression, table_key, bare, file.partitions, parents, columns.name)
             for piece in pieces
         ]
     return splits
@@ -253,7 +254,7 @@ def parse_columns(source: Any) -> Columns:
     """Parse a source with optional endpoint columns: `follows.csv:src_id->dst_id`.
 
     >>> parse_columns("follows.csv:src_id->dst_id")
-    Columns(data='follows.csv', source='src_id', target='dst_id', properties={})
+    Columns(data='follows.csv', source='src_id', target='dst_id', properties={}, name=None)
     """
     if isinstance(source, Columns):
         return source
@@ -369,7 +370,8 @@ def write_arrow(source: Any, folder: str, name: str) -> Any:
     with pyarrow.parquet.ParquetWriter(path, reader.schema, compression="zstd") as writer:
         for batch in reader:
             writer.write_batch(batch)
-    return replace(columns, data=path)
+    # Messages name the frame: the file is gone when they are read.
+    return replace(columns, data=path, name=frame_name(name))
 
 
 def write_frame(frame: Any, job: Job, type_name: str) -> list[str]:

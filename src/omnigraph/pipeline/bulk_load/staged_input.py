@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from omnigraph.pipeline.bulk_load.matching import (
     read_fragment_keys,
 )
 from omnigraph.pipeline.bulk_load.read_split import first_line
+from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.bulk_load.stage_split import (
     FetchTask,
     RowRequest,
@@ -44,7 +46,7 @@ from omnigraph.pipeline.bulk_load.stage_split import (
 from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment
 from omnigraph.pipeline.key_buckets.hashes import Candidates
 from omnigraph.rules.arrow_typing import Numbers
-from omnigraph.rules.delta import Violation
+from omnigraph.rules.delta import Locate, Violation
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.fragments import fragment_ids
 
@@ -179,10 +181,24 @@ class LineNumbers:
 
     def in_file(self, line: int) -> tuple[str, int]:
         """Return the name of the file or frame that holds a global line, and the line's number in it."""
-        split, _ = self.in_split(line)
-        name = self.tasks[split].split.shown_name
-        first_split = next(index for index, task in enumerate(self.tasks) if task.split.shown_name == name)
-        return name, line - sum(result.lines for result in self.results[:first_split])
+        last, _ = self.in_split(line)
+        name, first = self.tasks[last].split.shown_name, last
+        # A file may be given twice, for two types for example, and a frame is staged in several files.
+        while first and self._continues(self.tasks[first].split, self.tasks[first - 1].split):
+            first -= 1
+        return name, line - sum(result.lines for result in self.results[:first])
+
+    @property
+    def locate(self) -> Locate | None:
+        """Find the file of a line; None if there is only one, read once."""
+        is_one_file = all(self._continues(task.split, before.split) for before, task in pairwise(self.tasks))
+        return None if is_one_file else self.in_file
+
+    @staticmethod
+    def _continues(split: Split, earlier: Split) -> bool:
+        """Return True if the lines of a split are counted on from those of the split before it."""
+        is_same_frame = split.name is not None and (split.name, split.table_key) == (earlier.name, earlier.table_key)
+        return is_same_frame or not split.is_first
 
 
 @dataclass

@@ -18,6 +18,7 @@ from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner, graph_access
 from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.engine.write.ingest import frame_name
 from omnigraph.engine.write.write_authorization import (
     mask_hidden_type_errors,
     redact_findings,
@@ -257,7 +258,7 @@ class LoadTransaction:
         files = {key: write_frame(columns.data, self.job, key.name) for key, columns in frames.items()}
         # Messages name the frame: its files are gone when they are read.
         return [
-            replace(split, name=f"the frame of {key.name}")
+            replace(split, name=frame_name(key.name))
             for key, paths in files.items()
             for split in plan_columns(key, replace(frames[key], data=paths))
         ]
@@ -307,21 +308,8 @@ class LoadTransaction:
 
     def _raise(self, findings: Findings) -> None:
         """Raise the findings, with file names if the input has several files."""
-        try:
-            redact_findings(findings, self._unreadable).raise_if_any()
-        except OmniGraphError as error:
-            files = {task.split.shown_name for task in self.input.tasks}
-            violations = error.context["violations"]
-            assert isinstance(violations, list)
-            for violation in violations if len(files) > 1 else ():
-                if violation.get("line") is not None:
-                    violation["file"], violation["line"] = self.input.lines.in_file(violation["line"])
-            first = violations[0]
-            if "file" in first:
-                error.message = f"`{first['file']}` line {first['line']}: {error.message.partition(': ')[2]}"
-                error.args = (error.message,)
-                error.context |= {"file": first["file"], "line": first["line"]}
-            raise
+        findings.locate = self.input.lines.locate
+        redact_findings(findings, self._unreadable).raise_if_any()
 
     def _reject_invalid(self, view: View) -> None:
         """Reject entities that break set rules until the rest breaks none: removing a node may orphan its edges."""

@@ -18,7 +18,7 @@ _SECRET_PARAMETER: Final = re.compile(r"(?i)\b(?:password|passwd|pwd|secret|toke
 _USER_INFO: Final = re.compile(r"://[^/@\s:]+:([^/@\s]+)@")
 # Rows of a frame are staged in files that are gone when the error is read.
 _STAGED_ROW: Final = re.compile(r"`the frame of [^`]*` line [0-9]+: |^line [0-9]+: ")
-_STAGED_LINES: Final = re.compile(r", in lines [0-9]+(?:, [0-9]+)* and [0-9]+")
+_STAGED_LINES: Final = re.compile(r", in lines? [0-9]+(?: of `[^`]*`)? and (?:line )?[0-9]+(?: of `[^`]*`)?")
 # Spark logs the mistakes in a statement as JSON with a stack, beside the error that it raises.
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 

@@ -108,7 +108,7 @@ def schema_apply(call: Call[wire.ApplySchema]) -> Response:
             code="cluster.managed",
         )
     source = Source("schema.pg", request.schema_source)
-    receipt = apply(session, source, request.allow_data_loss, branch=request.branch)
+    receipt = apply(session, source, request.allow_data_loss, branch=request.branch, allow_drops=request.allow_drops)
     return receipt_response(receipt, uri=call.uri)
 
 
