@@ -51,7 +51,7 @@ docs: setup ## build the documentation into site/, strictly
 lock: setup ## resolve the dependencies anew and rewrite requirements/
 	@tools/lock.sh
 clean: ## remove what the other targets made
-	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
+	@rm -rf .venv .venv-bench .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:

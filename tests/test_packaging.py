@@ -1,12 +1,9 @@
-"""The wheel and the sdist: what is inside, and that the wheel works in a new environment without extras."""
+"""The wheel and the sdist: what is inside. `tests/installed/` installs and runs them."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from collections.abc import Iterator
 from email.parser import Parser
@@ -15,21 +12,19 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from tests.support.installed_environments import built_wheel
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BUILD = "import sys, hatchling.build as b; b.build_wheel(sys.argv[1]); b.build_sdist(sys.argv[1])"
 SDIST_BYTES_MAX = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build both with the locked backend, as `pip wheel --no-build-isolation` would."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT, check=True, capture_output=True, text=True)
-    return folder
+def dist() -> Path:
+    """Return the folder of the sdist, and of the wheel that was built from what is in it."""
+    return built_wheel().parent
 
 
 @pytest.fixture(scope="module")
@@ -83,41 +78,6 @@ def test_sdist_holds_package_and_docs_without_tests_and_large_data(dist: Path, s
     assert {"LICENSE", "NOTICE", "README.md", "pyproject.toml", "docs/index.md", "mkdocs.yml"} <= sdist_names
     assert not [name for name in sdist_names if name.startswith(("tests/", "benchmarks/", "examples/debian/"))]
     assert next(dist.glob("*.tar.gz")).stat().st_size < SDIST_BYTES_MAX
-
-
-def test_wheel_runs_in_a_new_environment(dist: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", symlinks=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    [path] = dist.glob("*.whl")
-    # No network: the wheel alone is installed, and its dependencies are those of the environment of the tests.
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*pip, str(path)], check=True, cwd=tmp_path)
-    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
-    dependencies = [entry for entry in sys.path if entry.endswith("site-packages")]
-    (packages / "dependencies.pth").write_text("\n".join(dependencies), encoding="utf-8")
-    ask = [str(python), "-P", "-c", "import omnigraph; print(omnigraph.__file__)"]
-    shown = subprocess.run(ask, check=True, cwd=tmp_path, capture_output=True, text=True, env={}).stdout
-    assert Path(shown.strip()).is_relative_to(packages), shown
-    command = [str(python.parent / "omnigraph"), "--version"]
-    printed = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True, env={}).stdout
-    assert printed.startswith(f"omnigraph {omnigraph.__version__}\n")
-
-
-def test_base_install_works_without_the_libraries_of_extras(tmp_path: Path) -> None:
-    program = """
-import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name in "cedarpy duckdb httptools mkdocs pandas pyspark uvloop".split():
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Missing())
-import omnigraph as og
-graph = og.init("a.omni", schema="node A { name: String @key }")
-graph.mutate('query q() { insert A { name: "a" } }')
-print(graph.query("query q() { match { $a: A } return { $a.name as name } }").rows())
-"""
-    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert ran.stdout == "[{'name': 'a'}]\n"
 
 
 def test_classifiers_name_the_pythons_that_the_makefile_looks_for() -> None:

@@ -1,4 +1,4 @@
-"""What the process of a command does about garbage; a process of somebody else is left alone."""
+"""What the process of a command does about garbage and pandas; a process of somebody else is left alone."""
 
 from __future__ import annotations
 
@@ -26,3 +26,22 @@ def test_garbage_waits_in_the_process_of_a_command_that_does_not_stay(claim: str
         [sys.executable, "-c", CODE.format(claim=claim)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.splitlines() == told
+
+
+PANDAS = """
+import sys
+from omnigraph.cli import startup
+{claim}
+import pyarrow.dataset
+print("pandas" in sys.modules)
+print(len(pyarrow.table({{"a": [1]}}).to_pandas()), "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("claim", "is_loaded"), [("startup.tune_for_short_process()", False), ("", True)])
+def test_arrow_loads_pandas_when_a_call_needs_it(claim: str, is_loaded: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PANDAS.format(claim=claim)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == [str(is_loaded), "1 True"]

@@ -29,9 +29,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 
 @contextmanager
-def running(*arguments: str, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    *arguments: str, log: Path, environment: Mapping[str, str] | None = None, python: str = sys.executable
+) -> Iterator[Running]:
     """Run `omnigraph serve` until the block ends; its log goes to a file."""
-    command = [sys.executable, "-m", "omnigraph", "serve", "--bind", "127.0.0.1:0", *arguments]
+    command = [python, "-m", "omnigraph", "serve", "--bind", "127.0.0.1:0", *arguments]
     with log.open("a") as errors:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **(environment or {})}

@@ -17,7 +17,6 @@ import typer
 from omnigraph import settings
 from omnigraph.cli.config import Config, Profile, read_config, token_for
 from omnigraph.cli.output import echo
-from omnigraph.cli.startup import keep_pandas_out
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -287,7 +286,6 @@ class Target:
         """Open the graph read-only, or connect to its server."""
         if self.is_served:
             return self.connect()
-        keep_pandas_out()
         from omnigraph.graph import attach
 
         # The read refreshes the head anyway; opening would do it twice.
@@ -315,14 +313,12 @@ class Target:
 
     def store_to_read(self) -> Graph:
         """Open a graph on storage read-only."""
-        keep_pandas_out()
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), read_only=True, actor=self.actor)
 
     def store_to_write(self) -> Graph:
         """Open a graph on storage for writes of the actor."""
-        keep_pandas_out()
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), actor=self.actor)
