@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.world import branching, checks, upkeep
+from tests.world import branching, checks, policies, processes, upkeep
 from tests.world.loads import Load
 from tests.world.migrations import Migration
 from tests.world.mutations import Mutation
@@ -25,14 +25,11 @@ from tests.world.world import World
 OPERATIONS = 220
 
 
-def mutate(world: World, random: Random) -> None:
+Draw = Callable[[World, Random], Step | None]
+
+
+def mutate(world: World, random: Random) -> Step | None:
     branch = branching.any_branch(world.model, random)
-    step = draw_mutation(world, random, branch)
-    if step is not None:
-        world.perform(step)
-
-
-def draw_mutation(world: World, random: Random, branch: str) -> Step | None:
     mutation = Mutation(world.model, random, branch, None)
     source = mutation.draw()
     if source is None:
@@ -42,42 +39,65 @@ def draw_mutation(world: World, random: Random, branch: str) -> Step | None:
     return Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors, must_fail=bool(errors))
 
 
-def load(world: World, random: Random) -> None:
-    _perform(world, Load(world.model, random, branching.any_branch(world.model, random)).draw())
+def load(world: World, random: Random) -> Step | None:
+    return Load(world.model, random, branching.any_branch(world.model, random)).draw()
 
 
-def migrate(world: World, random: Random) -> None:
-    _perform(world, Migration(world.model, random, branching.any_branch(world.model, random)).draw())
+def migrate(world: World, random: Random) -> Step | None:
+    return Migration(world.model, random, branching.any_branch(world.model, random)).draw()
 
 
-def _perform(world: World, step: Step | None) -> None:
-    if step is not None:
-        world.perform(step)
+def _of_model(draw: Callable[..., Step | None]) -> Draw:
+    return lambda world, random: draw(world.model, random)
 
 
-def _branching(draw: Callable[..., Step | None]) -> Callable[[World, Random], None]:
-    return lambda world, random: _perform(world, draw(world.model, random))
-
-
-Operation = Callable[[World, Random], None]
-KINDS: dict[str, tuple[Operation, float]] = {
+KINDS: dict[str, tuple[Draw, float]] = {
     "mutate": (mutate, 30),
+    "mutate as an actor": (policies.mutate, 8),
     "load": (load, 18),
     "schema": (migrate, 10),
-    "branch": (_branching(branching.create_branch), 8),
-    "delete": (_branching(branching.delete_branch), 4),
-    "rename": (_branching(branching.rename_branch), 1),
-    "merge": (_branching(branching.merge), 16),
-    "replay": (_branching(branching.replay), 5),
-    "tag": (_branching(branching.create_tag), 2),
-    "untag": (_branching(branching.delete_tag), 1),
-    **upkeep.KINDS,
+    "branch": (_of_model(branching.create_branch), 8),
+    "delete": (_of_model(branching.delete_branch), 4),
+    "rename": (_of_model(branching.rename_branch), 1),
+    "merge": (_of_model(branching.merge), 16),
+    "replay": (_of_model(branching.replay), 5),
+    "tag": (_of_model(branching.create_tag), 2),
+    "untag": (_of_model(branching.delete_tag), 1),
+    "upkeep": (upkeep.optimize, 4),
+    "cleanup": (upkeep.cleanup, 1.5),
+    "reconcile": (upkeep.reconcile, 0.5),
 }
+# How often a call is made by another process, and how often the graph is opened anew.
+ELSEWHERE_SHARE = 0.06
+REOPEN_SHARE = 0.015
+
+
+def operate(world: World, random: Random, kinds: dict[str, tuple[Draw, float]]) -> bool:
+    """Do one random thing; False if there was nothing to do."""
+    if random.random() < REOPEN_SHARE:
+        world.note("reopen")
+        world.counts["reopen"] += 1
+        world.reopen()
+    [kind] = random.choices(list(kinds), [weight for _, weight in kinds.values()])
+    is_elsewhere = random.random() < ELSEWHERE_SHARE
+    moment = processes.random_moment(random)
+    step = kinds[kind][0](world, random)
+    if step is None:
+        return False
+    if is_elsewhere:
+        processes.perform_elsewhere(world, step, moment)
+    else:
+        world.perform(step)
+    return True
+
+
 # Which checks follow a step, and how often.
 CHECKS: dict[Callable[[World, Random], None], float] = {
     checks.check_past: 0.15,
     checks.check_diff: 0.12,
     checks.check_commit_changes: 0.12,
+    policies.check_queries: 0.08,
+    policies.check_view: 0.05,
     checks.check_schema: 0.1,
     checks.check_blame: 0.02,
     checks.check_log: 0.02,
@@ -124,7 +144,7 @@ def run_history(
     operations: int = OPERATIONS,
     only: Collection[int] | None = None,
     root: Path | None = None,
-    kinds: dict[str, tuple[Operation, float]] | None = None,
+    kinds: dict[str, tuple[Draw, float]] | None = None,
 ) -> History:
     """Run a history, or only some of its operations; stop at the first failure."""
     kinds = kinds or KINDS
@@ -138,11 +158,8 @@ def run_history(
         for number in numbers:
             done.append(number)
             random = Random(f"{seed}:{number}")
-            [kind] = random.choices(list(kinds), [weight for _, weight in kinds.values()])
             world.number = number
-            mark = len(world.log)
-            kinds[kind][0](world, random)
-            if len(world.log) > mark:
+            if operate(world, random, kinds):
                 check_step(world, random, is_last=False)
         number += 1
         check_step(world, Random(f"{seed}:end"), is_last=True)

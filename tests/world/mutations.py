@@ -165,7 +165,8 @@ class Mutation:
         if edge is None or edge.ends is None:
             return None
         source, target = (self.schema[end] for end in edge.ends)
-        pairs = [row[ENDS] for row in self._rows(edge).values()]
+        # A destination appears once, however many parallel edges lead to it.
+        pairs = sorted({row[ENDS] for row in self._rows(edge).values()})
         pattern = f"$a: {source.name}  $a {called(edge)} $b"
         if self.random.random() < 0.3:
             return self._insert_edges(pattern, edge, pairs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from tests.world.branching import any_branch
@@ -12,14 +11,14 @@ from tests.world.steps import Broken, Step
 from tests.world.world import World
 
 
-def optimize(world: World, random: Random) -> None:
+def optimize(world: World, random: Random) -> Step:
     branch = any_branch(world.model, random)
     head = world.model.head(branch)
     call = random.choice(["optimize", "index"])
-    world.perform(Step(call, {"call": call, "branch": branch}, branch, head.state, head.schema))
+    return Step(call, {"call": call, "branch": branch}, branch, head.state, head.schema)
 
 
-def cleanup(world: World, random: Random) -> None:
+def cleanup(world: World, random: Random) -> Step:
     """Let files be of any age, and remove what nobody needs."""
     keep = random.choice([1, 1, 2, 5, 20])
     ages = [[random.choice([0, 1, 5, 10, 10, 10])] for _ in range(random.choice([1, 7]))]
@@ -33,10 +32,10 @@ def cleanup(world: World, random: Random) -> None:
         if "X-2" not in KNOWN and answer["dry"] != answer["done"]:
             raise Broken(f"cleanup removed {answer['done']}, its dry run said {answer['dry']}")
 
-    world.perform(Step("cleanup", {"call": "cleanup", "keep": keep, "ages": ages}, then=then))
+    return Step("cleanup", {"call": "cleanup", "keep": keep, "ages": ages}, then=then)
 
 
-def reconcile(world: World, random: Random) -> None:
+def reconcile(world: World, random: Random) -> Step:
     """Run a round of the reconciler; it may publish commits that change nothing."""
 
     def then(_: Answer) -> None:
@@ -46,18 +45,4 @@ def reconcile(world: World, random: Random) -> None:
             if newest is not None and newest != head.id:
                 world.model.publish(branch, newest, head.state, head.schema, "reconcile")
 
-    world.perform(Step("reconcile", {"call": "reconcile"}, then=then))
-
-
-def reopen(world: World, random: Random) -> None:
-    world.note("reopen")
-    world.counts["reopen"] += 1
-    world.reopen()
-
-
-KINDS: dict[str, tuple[Callable[[World, Random], None], float]] = {
-    "optimize": (optimize, 4),
-    "cleanup": (cleanup, 1.5),
-    "reconcile": (reconcile, 0.5),
-    "reopen": (reopen, 1.5),
-}
+    return Step("reconcile", {"call": "reconcile"}, then=then)
