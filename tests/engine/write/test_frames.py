@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
@@ -167,3 +168,14 @@ def test_large_batch_is_encoded_in_parts() -> None:
     assert first.startswith(b'{"type":"Person","data":{"name":"xxx')
     assert (first + lines.read()).count(b"\n") == 100_000
     assert lines.readline() == b""
+
+
+@pytest.mark.parametrize("type_", [pa.float16(), pa.float32(), pa.float64()])
+def test_whole_floats_with_nulls_of_any_width_are_read(tmp_path: Path, type_: pa.DataType) -> None:
+    graph = og.init(tmp_path / "graph.omni", "node Part { name: String @key  size: F32?  count: I32? }")
+    sizes = pa.array([np.float16(-2), None], type_)
+    graph.ingest(nodes={"Part": pa.table({"name": ["a", "b"], "size": sizes, "count": sizes})})
+    assert [graph.get("Part", name) for name in "ab"] == [
+        {"id": "a", "name": "a", "size": -2.0, "count": -2},
+        {"id": "b", "name": "b", "size": None, "count": None},
+    ]

@@ -273,10 +273,12 @@ def _plain_type(type_: Any) -> Any:
 
 def _whole_numbers(values: Any) -> Any:
     """Return floats as integers if all of them are whole: pandas has no other integers with missing values."""
-    is_whole = pc.all(pc.equal(pc.floor(values), values)).as_py() is not False
-    if not values.null_count or not is_whole or not pc.all(pc.less(pc.abs(values), 2**53)).as_py():
+    # Half and single floats cannot be compared with the bound, nor the former cast to integers.
+    wide = values.cast(pa.float64())
+    is_whole = pc.all(pc.equal(pc.floor(wide), wide)).as_py() is not False
+    if not wide.null_count or not is_whole or not pc.all(pc.less(pc.abs(wide), 2**53)).as_py():
         return values
-    return values.cast(pa.int64())
+    return wide.cast(pa.int64())
 
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")

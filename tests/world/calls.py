@@ -1,0 +1,271 @@
+"""Calls of a graph as plain values, so that they can be made here or in another process, and printed as a script."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import omnigraph as og
+from omnigraph.errors import OmniGraphError
+from omnigraph.graph import Graph
+from omnigraph.policy import load_bundle
+
+# The name of a call, then its arguments; JSON all the way down.
+Call = dict[str, Any]
+Answer = dict[str, Any]
+ARROW: Mapping[str, pa.DataType] = {
+    "I32": pa.int32(),
+    "I64": pa.int64(),
+    "U32": pa.uint32(),
+    "F32": pa.float32(),
+    "F64": pa.float64(),
+    "Bool": pa.bool_(),
+    "Date": pa.date32(),
+    "DateTime": pa.timestamp("ms", "UTC"),
+}
+
+
+def run(graph: Graph, call: Call) -> Answer:
+    """Make a call; an error with a code is an answer, any other one is a fault of the product and raised."""
+    arguments = dict(call)
+    name = arguments.pop("call")
+    if (actor := arguments.pop("actor", None)) is not None:
+        graph = og.open(graph.uri, actor=actor, policy=load_bundle(arguments.pop("policy")))
+    try:
+        answer: Answer = CALLS[name](graph, **arguments)
+        return answer
+    except OmniGraphError as error:
+        if error.code.startswith("internal"):
+            raise
+        return {
+            "error": error.code,
+            "rule": error.context.get("rule"),
+            "message": str(error),
+            "kinds": _kinds(error.context.get("conflicts")),
+        }
+
+
+def _kinds(conflicts: Any) -> list[Any]:
+    return [[one["kind"], one["type_key"], one["entity_id"]] for one in conflicts or []]
+
+
+def _commit(receipt: Any) -> Answer:
+    commit = receipt.commit
+    return {"commit": None if commit is None else commit.commit_id}
+
+
+def _mutate(graph: Graph, source: str, branch: str, params: Mapping[str, Any], dry_run: bool = False) -> Answer:
+    receipt = graph.mutate(source, params, branch=branch, dry_run=dry_run)
+    return {**_commit(receipt), "nodes": receipt.affected_nodes, "edges": receipt.affected_edges}
+
+
+def _merge(graph: Graph, source: str, into: str, **options: Any) -> Answer:
+    return _merge_answer(graph.branches.merge(source, into, **options))
+
+
+def _merge_answer(receipt: Any) -> Answer:
+    conflicts = [[one.kind.value, one.type_key, one.entity_id] for one in receipt.conflicts]
+    return {**_commit(receipt), "outcome": receipt.outcome, "bases": list(receipt.bases), "kinds": conflicts}
+
+
+def _replay(graph: Graph, kind: str, commit_id: str, branch: str, **options: Any) -> Answer:
+    return _merge_answer(getattr(graph, kind)(commit_id, branch, **options))
+
+
+def _create(graph: Graph, name: str, from_: str) -> Answer:
+    graph.branches.create(name, from_)
+    return {}
+
+
+def _delete(graph: Graph, name: str) -> Answer:
+    graph.branches.delete(name)
+    return {}
+
+
+def _rename(graph: Graph, name: str, new_name: str) -> Answer:
+    graph.branches.rename(name, new_name)
+    return {}
+
+
+def _tag(graph: Graph, name: str, at: str) -> Answer:
+    graph.tags.create(name, at)
+    return {}
+
+
+def _untag(graph: Graph, name: str) -> Answer:
+    graph.tags.delete(name)
+    return {}
+
+
+def _apply(graph: Graph, schema: str, branch: str) -> Answer:
+    return _commit(graph.schema.apply(schema, branch=branch))
+
+
+def _optimize(graph: Graph, branch: str) -> Answer:
+    return _commit(graph.maintenance.optimize(branch))
+
+
+def _index(graph: Graph, branch: str) -> Answer:
+    return _commit(graph.maintenance.ensure_indices(branch))
+
+
+def _cleanup(graph: Graph, keep: int, ages: list[list[Any]]) -> Answer:
+    """Let files be of some ages, and clean up. What a running process left behind keeps its age."""
+    if "://" not in graph.uri:
+        _age_files(Path(graph.uri), ages)
+    dry = graph.maintenance.cleanup(keep=keep, dry_run=True)
+    report = graph.maintenance.cleanup(keep=keep, confirm=True)
+    return {
+        "errors": [[str(one.type_key), str(one.error)] for one in report.datasets if one.error],
+        "dry": [[str(one.type_key), one.versions_removed, one.files_removed] for one in dry.datasets],
+        "done": [[str(one.type_key), one.versions_removed, one.files_removed] for one in report.datasets],
+    }
+
+
+def _age_files(root: Path, ages: list[list[Any]]) -> None:
+    """Set the age of each file by its place in the list of names: hours ago."""
+    files = sorted(path for path in root.rglob("*") if path.is_file() and "__recovery" not in path.parts)
+    now = datetime.now(UTC).timestamp()
+    for index, path in enumerate(files):
+        hours = ages[index % len(ages)]
+        at = now - float(hours[0]) * 3_600
+        os.utime(path, (at, at))
+
+
+def _reconcile(graph: Graph) -> Answer:
+    graph.maintenance.reconcile()
+    return {}
+
+
+def _load(graph: Graph, lines: list[Any], form: str, mode: str, branch: str, columns: Mapping[str, Any]) -> Answer:
+    """Load entities given as NDJSON values, in some format, through some engine."""
+    engine, _, shape = form.partition(":")
+    arguments: dict[str, Any] = {"mode": mode, "branch": branch}
+    folder = Path(tempfile.mkdtemp(prefix="world-"))
+    try:
+        if shape in ("dicts", "ndjson", "gz"):
+            data = _as_lines(lines, shape, folder, is_file=engine == "bulk")
+            receipt = _loader(engine)(graph, data, **arguments)
+        else:
+            tables = _as_tables(lines, columns, shape, folder)
+            receipt = _loader(engine)(graph, **tables, **arguments)
+        return _commit(receipt)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _loader(engine: str) -> Any:
+    from omnigraph import pipeline
+
+    if engine == "bulk":
+        return lambda graph, *data, **options: pipeline.load(graph, *data, engine="local", **options)
+    method = {"load": Graph.load, "ingest": Graph.ingest}[engine]
+    return lambda graph, *data, **options: method(graph, *data, **options)
+
+
+def _as_lines(lines: list[Any], shape: str, folder: Path, *, is_file: bool) -> Any:
+    if shape == "dicts" and not is_file:
+        return lines
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    if not is_file:
+        return text
+    if shape == "gz":
+        import gzip
+
+        path = folder / "data.ndjson.gz"
+        path.write_bytes(gzip.compress(text))
+    else:
+        path = folder / "data.ndjson"
+        path.write_bytes(text)
+    return [str(path)]
+
+
+def _as_tables(lines: list[Any], columns: Mapping[str, Any], shape: str, folder: Path) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
+    for name, typed in columns.items():
+        kind = "edges" if "from" in typed else "nodes"
+        key = "edge" if kind == "edges" else "type"
+        rows = [{**one["data"], **{end: one[end] for end in ("from", "to") if end in one}} for one in lines]
+        rows = [row for row, line in zip(rows, lines, strict=True) if line.get(key) == name]
+        rows = [{column: row.get(column) for column in typed} for row in rows]
+        path = folder / f"{kind}-{name}.{shape}"
+        if shape == "csv":
+            path.write_text(_csv_text(rows, typed), encoding="utf-8", newline="")
+            found[kind][name] = str(path)
+            continue
+        table = pa.table({column: _array([row[column] for row in rows], base) for column, base in typed.items()})
+        if shape == "parquet":
+            pq.write_table(table, path)
+            found[kind][name] = str(path)
+        else:
+            found[kind][name] = table.to_pandas() if shape == "pandas" else table
+    return {kind: tables for kind, tables in found.items() if tables}
+
+
+def _array(values: list[Any], base: str) -> Any:
+    if base.startswith("["):
+        return pa.array(values, pa.list_(ARROW.get(base[1:-1], pa.string())))
+    if base.startswith("Vector"):
+        return pa.array(values, pa.list_(pa.float32(), int(base[7:-1])))
+    if base == "Date":
+        values = [None if one is None else date(1970, 1, 1) + timedelta(one) for one in values]
+    if base == "DateTime":
+        values = [None if one is None else datetime.fromtimestamp(one / 1_000, UTC) for one in values]
+    return pa.array(values, ARROW.get(base, pa.string()))
+
+
+def _csv_text(rows: list[dict[str, Any]], typed: Mapping[str, str]) -> str:
+    """Return rows as CSV: null is an empty field, an empty text a quoted one."""
+    buffer = io.StringIO()
+    buffer.write(",".join(typed) + "\n")
+    writer = csv.writer(buffer, quoting=csv.QUOTE_NOTNULL if hasattr(csv, "QUOTE_NOTNULL") else csv.QUOTE_ALL)
+    for row in rows:
+        fields = [_csv_field(row[column], base) for column, base in typed.items()]
+        if hasattr(csv, "QUOTE_NOTNULL"):
+            writer.writerow(fields)
+        else:
+            buffer.write(",".join("" if one is None else '"' + one.replace('"', '""') + '"' for one in fields) + "\n")
+    return buffer.getvalue()
+
+
+def _csv_field(value: Any, base: str) -> str | None:
+    if value is None:
+        return None
+    if base.startswith(("[", "Vector")):
+        return json.dumps(value)
+    if base == "Date":
+        return (date(1970, 1, 1) + timedelta(value)).isoformat()
+    if base == "DateTime":
+        return datetime.fromtimestamp(value / 1_000, UTC).isoformat()
+    if base == "Bool":
+        return "true" if value else "false"
+    return str(value)
+
+
+CALLS: dict[str, Any] = {
+    "mutate": _mutate,
+    "load": _load,
+    "merge": _merge,
+    "replay": _replay,
+    "create_branch": _create,
+    "delete_branch": _delete,
+    "rename_branch": _rename,
+    "tag": _tag,
+    "untag": _untag,
+    "apply_schema": _apply,
+    "optimize": _optimize,
+    "index": _index,
+    "cleanup": _cleanup,
+    "reconcile": _reconcile,
+}

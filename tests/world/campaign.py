@@ -1,0 +1,70 @@
+"""Many histories, one after the other or in several processes, until the time is over."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.world.generator import OPERATIONS, Failure, History, run_history
+from tests.world.shrink import shrink
+
+
+@dataclass
+class Summary:
+    """What a campaign did."""
+
+    histories: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        failed = len(self.failures)
+        yield f"{self.histories} histories, {self.operations:,} operations in {self.seconds:.0f} s, {failed} failed"
+        yield from (f"  {count:8,} {name}" for name, count in sorted(self.counts.items()))
+
+
+def run_campaign(
+    seed: int,
+    seconds: float,
+    *,
+    operations: int = OPERATIONS,
+    jobs: int = 1,
+    root: Path | None = None,
+    failures_max: int = 1,
+    is_shrunk: bool = True,
+) -> Summary:
+    """Run histories of ascending seeds and print each of them, so that any can be repeated."""
+    summary, started = Summary(), time.monotonic()
+    for result in _histories(seed, started + seconds, partial(run_history, operations=operations, root=root), jobs):
+        summary.histories += 1
+        summary.operations += result.operations
+        summary.counts += result.counts
+        print(f"seed {result.seed}: {result.operations} operations", flush=True)
+        if result.failure:
+            shortest = shrink(result.failure, root=root) if is_shrunk else result.failure
+            summary.failures.append(shortest)
+            print(f"FAILED\n{shortest.script()}\n", flush=True)
+            if len(summary.failures) >= failures_max:
+                break
+    summary.seconds = time.monotonic() - started
+    return summary
+
+
+def _histories(seed: int, deadline: float, run: partial[History], jobs: int) -> Iterator[History]:
+    if jobs == 1:
+        while time.monotonic() < deadline:
+            yield run(seed)
+            seed += 1
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        while time.monotonic() < deadline:
+            yield from pool.map(run, range(seed, seed + jobs))
+            seed += jobs
