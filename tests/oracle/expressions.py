@@ -10,7 +10,8 @@ from tests.oracle.pattern import NO_ENTITY, PATH
 from tests.oracle.worlds import IDS
 
 if TYPE_CHECKING:
-    from tests.oracle.queries import Bound, Maker
+    from tests.oracle.queries import Maker
+    from tests.oracle.walks import Bound
 
 INTEGERS = frozenset({"age", "few", "rent", "order"})
 FLOATS = frozenset({"score", "weight"})

@@ -9,7 +9,8 @@ from tests.oracle.expressions import Expressions
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT
 
 if TYPE_CHECKING:
-    from tests.oracle.queries import Bound, Maker
+    from tests.oracle.queries import Maker
+    from tests.oracle.walks import Bound
 
 # Sums of the largest integers cancel out to whatever the order of adding leaves, in any engine.
 ADDED = frozenset({"age", "few", "ratio", "weight", "rent", "order"})

@@ -29,6 +29,7 @@ from omnigraph.engine.query.ranking import match_text, nearest
 from omnigraph.engine.query.vectors import Constant, Numbers
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.check_context import Scope
 
 Patch = pytest.MonkeyPatch
 Mutant = Callable[[Patch], None]
@@ -259,6 +260,10 @@ def _distinct_source(node: ir.ReadIR) -> Any:
     return replace(node.source, is_distinct=True) if is_stage else node.source  # type: ignore[type-var]
 
 
+def narrower_types_are_unseen(patch: Patch) -> None:
+    patch.setattr(Scope, "narrow", lambda self, name, type_name: None)
+
+
 def unknown_is_false(patch: Patch) -> None:
     patch.setattr(expressions, "refute", lambda *given: ~compare(*given))
 
@@ -327,6 +332,7 @@ def _coalesce_backwards(node: Any) -> Any:
 
 
 MUTANTS: Mapping[str, Mutant] = {
+    "a walk does not see the narrower type of its end": narrower_types_are_unseen,
     "a with returns equal rows once": on(ir.ReadIR, source=_distinct_source),
     "a with takes the values of another row": values_of_the_next_row,
     "a with drops what is missing": missing_entities_are_dropped,
@@ -393,6 +399,7 @@ MUTANTS: Mapping[str, Mutant] = {
 
 # What a query must contain for some defects to show, as a regular expression; nearly all others pass them.
 CONSTRUCTS: Mapping[str, str] = {
+    "a walk does not see the narrower type of its end": r"(?:not|optional) \{ \$(\w): (?:City|Person)  \$\1 [lv]i",
     "a with returns equal rows once": r"with \{",
     "a with takes the values of another row": r" as \$.*\} .*\n.*match",
     "a with drops what is missing": r"(?s)optional.*with",

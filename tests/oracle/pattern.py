@@ -93,24 +93,37 @@ class Patterns:
         self._fresh = count(1)
         # The types of the nodes of each path.
         self.spaces: dict[str, str] = {}
+        # The types that bindings leave to variables: walks lead from and to nodes of these.
+        self.left: dict[str, str] = {}
 
-    def block(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str]) -> Block:
-        """Resolve a block against the variables around it, which map to their types."""
+    def pattern(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str]) -> Block:
+        """Resolve the pattern of a read; what it leaves to variables holds behind it, too."""
+        return self.block(clauses, outer, self.left)
+
+    def block(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str], left: dict[str, str]) -> Block:
+        """Resolve a block against the variables around it, which map to their types; all bindings of a node hold."""
         block = Block(scope=dict(outer))
         scans: list[Scan] = []
         walks: list[Walk] = []
         members: list[Member] = []
-        declared = {one.variable.text: self._binding_type(one) for one in clauses if isinstance(one, ast.Binding)}
+        declared: dict[str, str] = {}
+        for one in clauses:
+            if isinstance(one, ast.Binding) and one.variable.text != "_":
+                name, type_ = one.variable.text, self._binding_type(one)
+                declared[name] = _common(declared.get(name, type_), type_)
+        for name in declared.keys() & outer.keys():
+            left[name] = _common(left.get(name, outer[name]), declared[name])
         for clause in clauses:
             if isinstance(clause, ast.Binding):
                 name = self._name(clause.variable)
                 type_ = self._binding_type(clause)
+                type_ = type_ if name in outer else declared.get(name, type_)
                 block.scope.setdefault(name, type_)
                 scans.append(Scan(name, type_, clause.matches))
             elif isinstance(clause, ast.Traversal):
-                walks.append(self._walk(clause, block.scope, declared))
+                walks.append(self._walk(clause, block.scope, declared, left))
             elif isinstance(clause, ast.Path):
-                walks.append(replace(self._walk(clause.traversal, block.scope, declared), path=clause))
+                walks.append(replace(self._walk(clause.traversal, block.scope, declared, left), path=clause))
                 block.scope[clause.variable.text] = PATH
                 self.spaces[clause.variable.text] = self._space(walks[-1])
             elif (member := member_of(clause)) is not None:
@@ -119,13 +132,13 @@ class Patterns:
         block.steps = list(_arranged(scans, walks, members, set(outer)))
         for clause in clauses:
             if isinstance(clause, ast.Optional):
-                inner = self.block(clause.clauses, block.scope)
+                inner = self.block(clause.clauses, block.scope, dict(left))
                 new = [name for name in inner.scope if name not in block.scope]
                 block.scope.update({name: inner.scope[name] for name in new})
                 block.optionals.append((inner, new))
         for clause in clauses:
             if isinstance(clause, ast.Negation):
-                block.negations.append(self.block(clause.clauses, block.scope))
+                block.negations.append(self.block(clause.clauses, block.scope, dict(left)))
             elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional) and not member_of(
                 clause
             ):
@@ -146,13 +159,17 @@ class Patterns:
             node.name for node in nodes for word in clause.types if word.text in (node.name, *node.implements)
         )
 
-    def _walk(self, clause: ast.Traversal, scope: dict[str, str], declared: Mapping[str, str]) -> Walk:
+    def _walk(
+        self, clause: ast.Traversal, scope: dict[str, str], declared: Mapping[str, str], narrowed: Mapping[str, str]
+    ) -> Walk:
         left, right = self._name(clause.left), self._name(clause.right)
         low, high = (_bound(clause.hops.minimum), _bound(clause.hops.maximum)) if clause.hops else (1, 1)
         assert low is not None
         is_plain = len(clause.edges) == 1 and clause.edge.text != ANY_EDGE
         known = {} if is_plain and "|" not in scope.get(left, "") + scope.get(right, "") and low != 0 else declared
-        left_types, right_types = (_members(scope.get(end) or known.get(end)) for end in (left, right))
+        left_types, right_types = (
+            _members(narrowed.get(end) or scope.get(end) or known.get(end)) for end in (left, right)
+        )
         words = [word.text.lower() for word in clause.edges]
         edges = [
             one for one in self._catalog.edges.values() if clause.edge.text == ANY_EDGE or one.name.lower() in words
@@ -160,7 +177,7 @@ class Patterns:
         ways = self._ways(clause, edges, left_types, right_types, is_chain=(low, high) != (1, 1))
         ends = [pair for way in ways for pair in way.ends()]
         scope.setdefault(left, joined(left_types or (near for near, _ in ends)))
-        reached = [far for _, far in ends] + (scope[left].split("|") if low == 0 else [])
+        reached = [far for _, far in ends] + (sorted(left_types or scope[left].split("|")) if low == 0 else [])
         scope.setdefault(right, joined(right_types or reached))
         edge_variable = None
         if clause.edge_variable is not None and clause.edge_variable.text != "_":
@@ -213,6 +230,10 @@ class Patterns:
 
 def joined(names: Iterable[str]) -> str:
     return "|".join(sorted(set(names)))
+
+
+def _common(first: str, second: str) -> str:
+    return joined(set(first.split("|")) & set(second.split("|")))
 
 
 def _members(type_: str | None) -> set[str] | None:

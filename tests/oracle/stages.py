@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from tests.oracle.expressions import Expressions
 from tests.oracle.pattern import HOPS, NO_ENTITY, PATH, TEXT
+from tests.oracle.walks import Bound
 
 if TYPE_CHECKING:
-    from tests.oracle.queries import Bound, Maker
+    from tests.oracle.queries import Maker
 
 
 class Stages:
@@ -72,8 +73,6 @@ class Stages:
 
     def value(self) -> None:
         """Bind a number or a text that is computed from a row; beside an aggregate it is a group key."""
-        from tests.oracle.queries import Bound
-
         written = Expressions(self.maker, self.scope)
         is_text = self.maker.often(1, 2)
         text = written.text() if is_text else written.integer()
@@ -83,8 +82,6 @@ class Stages:
 
     def measure(self) -> None:
         """Bind an aggregate that is exact, since the next stage may compare it."""
-        from tests.oracle.queries import Bound
-
         maker, written = self.maker, Expressions(self.maker, self.scope)
         nodes = [f"${one.name}" for one in self.scope if one.type not in NO_ENTITY and not one.is_edge]
         kind = maker.below(5)

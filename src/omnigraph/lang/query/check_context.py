@@ -37,6 +37,13 @@ class Variable:
     nullable: bool = False
     # The type of an item of a list, or of a value that a `with` binds.
     value_type: PropertyType | None = None
+    # The types that bindings leave of the union `type_name`, which rows of the variable are still numbered by.
+    narrowed: str | None = None
+
+    @property
+    def types(self) -> str | None:
+        """The types that a bound node may have."""
+        return self.narrowed or self.type_name
 
     def bound(self) -> Bound:
         return Bound(self.name, self.kind.value, self.type_name)
@@ -54,6 +61,16 @@ class Scope(dict[str, Variable]):
 
     def bind(self, name: str, kind: Kind, type_name: str | None = None) -> None:
         self[name] = Variable(name, kind, type_name)
+        if kind is Kind.NODE and name in self.declared:
+            self.narrow(name, self.declared[name])
+
+    def narrow(self, name: str, type_name: str) -> None:
+        """Restrict a bound node to those of its types that are also types of `type_name`, if there are any."""
+        variable = self[name]
+        if variable.kind is Kind.NODE and variable.types is not None:
+            common = ir.common_types(variable.types, type_name)
+            if common not in (None, variable.types):
+                self[name] = replace(variable, narrowed=common)
 
     def mark_broken(self, names: Iterable[str]) -> None:
         """Bind names whose clause has an error, unless they are bound already."""

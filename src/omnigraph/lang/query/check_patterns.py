@@ -57,6 +57,8 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     block = Block(outer.inner())
     scope = block.scope
     scope.declared = _declared_types(ctx, clauses)
+    for name in scope.declared.keys() & scope.keys():
+        scope.narrow(name, scope.declared[name])
     optional_names: set[str] = set()
     late_conditions: list[ast.Expression] = []
     for clause in clauses:
@@ -120,9 +122,13 @@ def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) 
 
 
 def _declared_types(ctx: Context, clauses: Iterable[ast.Clause]) -> dict[str, str]:
-    """Return the types that the bindings of a block give to variables."""
-    bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
-    declared = {clause.variable.text: _binding_type(ctx, clause) for clause in bindings}
+    """Return the types that the bindings of a block leave to variables; several bindings ask for all of theirs."""
+    declared: dict[str, str | None] = {}
+    for clause in clauses:
+        if isinstance(clause, ast.Binding) and clause.variable.text != "_":
+            name, type_name = clause.variable.text, _binding_type(ctx, clause)
+            before = declared.get(name, type_name)
+            declared[name] = None if before is None or type_name is None else ir.common_types(before, type_name)
     return {name: type_name for name, type_name in declared.items() if type_name is not None}
 
 
@@ -150,20 +156,34 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
         noun, code = NOT_NODES[bound.kind]
         ctx.report(code, clause.variable.span, f"`${variable}` is {noun} and cannot be bound as a node")
         return
-    if bound is not None and bound.kind is Kind.NODE and bound.type_name != type_name:
-        assert bound.type_name is not None
-        if not set(ir.split_type(type_name)) < set(ir.split_type(bound.type_name)):
-            message = f"`${variable}` is already a `{bound.type_name}` and cannot also be a `{type_name}`"
-            ctx.report("T25", clause.type.span, message, "use another variable")
+    if bound is None or bound.kind is Kind.BROKEN:
+        # All bindings of the block hold of the same node, so the first already has the types that they leave.
+        type_name = scope.declared.get(variable, type_name)
+        if variable != "_":
+            scope.bind(variable, Kind.NODE, type_name)
+    else:
+        narrowed = _narrow_binding(ctx, block, clause, bound, type_name)
+        if narrowed is None:
             return
-        # A narrower type asks more of the same node; its properties stay those of the first binding.
-        names = ir.Literal(ir.split_type(type_name), PropertyType(Scalar.STRING, is_list=True))
-        block.conditions.append(ir.In(ir.TypeRef(variable, "node", bound.type_name), names))
-        type_name = bound.type_name
-    if variable != "_" and (bound is None or bound.kind is Kind.BROKEN):
-        scope.bind(variable, Kind.NODE, type_name)
+        type_name = narrowed
     matches = _check_matches(ctx, scope, clause, type_name)
     block.starts.append(Start(None if variable == "_" else variable, type_name, matches))
+
+
+def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Variable, type_name: str) -> str | None:
+    """Check another binding of a node, which asks more of it; returns the type that its properties are read by."""
+    assert bound.type_name is not None
+    assert bound.types is not None
+    if ir.common_types(bound.types, type_name) is None:
+        message = f"`${bound.name}` is already a `{bound.types}` and cannot also be a `{type_name}`"
+        ctx.report("T25", clause.type.span, message, "use another variable")
+        return None
+    block.scope.narrow(bound.name, type_name)
+    common = ir.common_types(bound.type_name, type_name)
+    if common is not None and common != bound.type_name:
+        names = ir.Literal(ir.split_type(common), PropertyType(Scalar.STRING, is_list=True))
+        block.conditions.append(ir.In(ir.TypeRef(bound.name, "node", bound.type_name), names))
+    return bound.type_name
 
 
 def _check_matches(ctx: Context, scope: Scope, clause: ast.Binding, type_name: str) -> tuple[tuple[str, ir.Expr], ...]:

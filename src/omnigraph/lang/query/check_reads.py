@@ -64,7 +64,7 @@ def _check_part(
     compiled = ir.ReadIR(
         name=name,
         params=tuple(ctx.params.values()),
-        pipeline=lower(block, frozenset(scope)),
+        pipeline=() if is_refused(ctx) else lower(block, frozenset(scope)),
         columns=(*(item.column for item in returned), *hidden),
         is_grouped=is_grouped,
         is_distinct=read.distinct,
@@ -77,6 +77,11 @@ def _check_part(
         source=source,
     )
     return block, returned, compiled
+
+
+def is_refused(ctx: Context) -> bool:
+    """Return True after an error: the scopes of a refused pattern do not fit together, so it cannot be lowered."""
+    return bool(ctx.findings)
 
 
 # -- entities -------------------------------------------------------------------------------------------------

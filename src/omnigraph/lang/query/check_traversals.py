@@ -214,7 +214,10 @@ def _find_route(
     left = left or {near for near, _ in pairs}
     reached = {far for _, far in pairs} | (left if includes_start else set())
     edge = ir.join_types(leg.edge for leg in legs)
-    return Route(ir.join_types(left), ir.join_types(right or reached), edge, Direction.OUT, legs)
+    # The rows of a bound variable are numbered by the type that it was bound with.
+    left_type = _type_of(scope, clause.left) or ir.join_types(left)
+    right_type = _type_of(scope, clause.right) or ir.join_types(right or reached)
+    return Route(left_type, right_type, edge, Direction.OUT, legs)
 
 
 Types = set[str] | None
@@ -358,8 +361,10 @@ def _type_of(scope: Scope, end: ast.Name) -> str | None:
 
 
 def _types_of(scope: Scope, end: ast.Name) -> Types:
-    """Return the types that an end has, or that a later binding of the block gives it."""
-    name = _type_of(scope, end) or scope.declared.get(end.text)
+    """Return the types that bindings leave to an end, also those that a later binding of the block gives it."""
+    binding = scope.get(end.text)
+    is_node = binding is not None and binding.kind is Kind.NODE
+    name = binding.types if binding is not None and is_node else scope.declared.get(end.text)
     return None if name is None else set(ir.split_type(name))
 
 

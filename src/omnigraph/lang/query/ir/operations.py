@@ -36,6 +36,16 @@ def split_type(name: str) -> tuple[str, ...]:
     return tuple(name.split("|"))
 
 
+def common_types(first: str, second: str) -> str | None:
+    """Return the union of the types that two types or unions share; None if they share none.
+
+    >>> common_types("Comment|Post", "Page|Post"), common_types("Page", "Post")
+    ('Post', None)
+    """
+    members = set(split_type(first)) & set(split_type(second))
+    return join_types(members) if members else None
+
+
 def is_union(name: str) -> bool:
     return "|" in name
 
