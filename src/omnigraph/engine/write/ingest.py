@@ -51,7 +51,8 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
+from omnigraph.lang.catalog import KINDS, Catalog, Kind, Type, TypeKey
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import (
     FRAME_BATCH_ROWS,
     INGEST_CHUNK_RECORDS,
@@ -72,7 +73,14 @@ _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
 class FrameLines(io.BufferedReader):
-    """NDJSON of data frames, encoded while it is read; errors number its rows, frame after frame."""
+    """NDJSON of data frames, encoded while it is read; errors number its rows, frame after frame.
+
+    `type_names` are the types of the frames, by kind, and `filled_names` those of which rows were read so far: a frame
+    without rows has no line that names its type.
+    """
+
+    type_names: Mapping[Kind, tuple[str, ...]]
+    filled_names: set[str]
 
 
 class _EncodedBatches(io.RawIOBase):
@@ -115,6 +123,8 @@ def as_frame(source: Any) -> Any:
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], rest))
     if isinstance(first, Mapping):
         return pa.Table.from_pylist([dict(first), *map(dict, rest)])
+    if first is None and not list(rest):
+        return pa.table({})
     # What was taken is put back, so that an error names the source as it was.
     return chain([first], rest) if isinstance(source, Iterator) and first is not None else source
 
@@ -162,7 +172,17 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
                 " Arrow table, record batches or a list of dictionaries",
                 type=name,
             )
-    return FrameLines(_EncodedBatches(text for frame in frames for text in _encode_frame(*frame)))
+    filled_names: set[str] = set()
+
+    def encode() -> Iterator[bytes]:
+        for kind, name, frame in frames:
+            for text in _encode_frame(kind, name, frame):
+                filled_names.add(name)
+                yield text
+
+    lines = FrameLines(_EncodedBatches(encode()))
+    lines.type_names, lines.filled_names = {"node": tuple(nodes or ()), "edge": tuple(edges or ())}, filled_names
+    return lines
 
 
 def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[bytes]:
@@ -405,10 +425,27 @@ def ingest(
     blobs, is_bounded = session.blob_reader(), mode != "overwrite"
     findings = Findings(unit=unit)
     loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
+    if isinstance(data, FrameLines):
+        empty = _empty_types(may.visible.catalog, data, loaded)
+        loaded |= empty if mode == "overwrite" else {}
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
     with mask_hidden_type_errors(may.hidden, session.actor):
         return _write(session, view, changes, mode, branch, base, may)
+
+
+def _empty_types(catalog: Catalog, frames: FrameLines, loaded: Mapping[TypeKey, Loaded]) -> dict[TypeKey, Loaded]:
+    """Return the types of frames without rows, which an overwrite leaves without entities."""
+    types = [_type_of(catalog, kind, name) for kind, names in frames.type_names.items() for name in names]
+    return {type_.table_key: Loaded(type_) for type_ in types if type_.table_key not in loaded}
+
+
+def _type_of(catalog: Catalog, kind: Kind, name: str) -> Type:
+    types: Mapping[str, Type] = catalog.nodes if kind == "node" else catalog.edges
+    if name not in types:
+        hint = did_you_mean(name, types, otherwise=f"the graph has: {', '.join(sorted(types)) or 'none'}")
+        raise DataError(f"there is no {kind} type `{name}`; {hint}. Nothing was written", rule="N4", type=name)
+    return types[name]
 
 
 def _write(
