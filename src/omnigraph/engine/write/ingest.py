@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -41,7 +41,7 @@ from omnigraph.engine.write.ndjson.reader import (
     read_compatible,
 )
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
-from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.staging import Stager, require_same_types, too_large
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     check_base,
@@ -63,7 +63,6 @@ from omnigraph.limits import (
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import floats_of_decimals, loses_digits
@@ -465,13 +464,14 @@ def _write(
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
-        SchemaIs(view.catalog.ir_hash).check(snapshot)
+        now = session.full_view_of(snapshot)
+        require_same_types(view.catalog, now.catalog, changes.deltas)
         # The name may belong to another branch by now.
         may = renew_permissions(session, permitted, snapshot)
         may.check(type_delta.type.name for type_delta in changes.deltas.values())
-        committed = CommittedRows(View(session.kernel, snapshot, view.catalog))
-        may.validate(changes, committed)
-        return stager.plan(session, "ingest", changes, committed, properties={"mode": mode})
+        committed, rebased = CommittedRows(now), replace(changes, catalog=now.catalog)
+        may.validate(rebased, committed)
+        return stager.plan(session, "ingest", rebased, committed, properties={"mode": mode})
 
     receipt = session.kernel.commit(
         branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT
