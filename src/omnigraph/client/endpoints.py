@@ -27,6 +27,7 @@ from omnigraph.client.messages import (
     state_text,
     with_operation_id,
 )
+from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
 from omnigraph.public_values import (
     Branch,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
+    from omnigraph.engine.write.ingest import FrameLines
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
     from omnigraph.lang.migrate import SchemaPlan
 
@@ -217,7 +219,7 @@ class GraphCalls:
         message: str | None = None,
     ) -> Call[IngestReceipt]:
         request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode, message=message)
-        body = _ndjson_body(data, nodes, edges)
+        body = _ndjson_body(data, nodes, edges, mode)
         request = post_data("/load/ndjson", request_input, wire.NDJSON, body, SERVER_LOAD_SECONDS_MAX)
         return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
 
@@ -515,10 +517,12 @@ def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     return None if resolutions is None else resolution_objects(resolutions)
 
 
-def _ndjson_body(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> bytes | Path:
+def _ndjson_body(
+    data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None, mode: str
+) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.write.ingest import resolve_input
+    from omnigraph.engine.write.ingest import FrameLines, resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     data = resolve_input(data, nodes, edges)
@@ -526,4 +530,18 @@ def _ndjson_body(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str,
         return path
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
-    return b"".join(read_blocks(data))
+    body = b"".join(read_blocks(data))
+    if mode == "overwrite" and isinstance(data, FrameLines):
+        _refuse_empty_frames(data)
+    return body
+
+
+def _refuse_empty_frames(frames: FrameLines) -> None:
+    """Raise if a frame has no rows: the lines that are sent would not name its type, which would keep its entities."""
+    empty = [name for names in frames.type_names.values() for name in names if name not in frames.filled_names]
+    if empty:
+        raise UsageError(
+            f"the frame of `{empty[0]}` has no rows, so no line of it names the type to a server, which would keep its"
+            " entities; load it into the graph itself, or delete the entities with a mutation",
+            type=empty[0],
+        )

@@ -117,6 +117,60 @@ def test_empty_frame_writes_nothing(tmp_path: Path) -> None:
     assert graph.ingest(nodes={"Person": PEOPLE.slice(0, 0)}).commit is None
 
 
+def by_graph_load(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any], **options: Any) -> object:
+    return graph.load(nodes=nodes, edges=edges, **options)
+
+
+def by_ingest(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any], **options: Any) -> object:
+    return graph.ingest(nodes=nodes, edges=edges, **options)
+
+
+def in_bulk(graph: og.Graph, nodes: dict[str, Any], edges: dict[str, Any], **options: Any) -> object:
+    return pipeline.load(graph, nodes=nodes, edges=edges, engine="local", **options)
+
+
+ALL_KNOWS = "match { $a: Person  $a knows $b } return { $a.name }"
+EMPTY = {kind: FRAMES[kind] for kind in ("table", "reader", "pandas", "dictionaries", "iterator of dictionaries")}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("kind", EMPTY)
+@pytest.mark.parametrize("write", [by_ingest, by_graph_load, in_bulk])
+def test_overwrite_with_an_empty_frame_empties_its_type(
+    write: Callable[..., object], kind: str, tmp_path: Path
+) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    graph.ingest(nodes={"Person": PEOPLE}, edges={"Knows": KNOWS})
+    with unchanged(graph):
+        for mode in ("append", "merge"):
+            write(graph, {"Person": EMPTY[kind](PEOPLE.slice(0, 0))}, {}, mode=mode)
+    write(graph, {}, {"Knows": EMPTY[kind](KNOWS.slice(0, 0))}, mode="overwrite")
+    assert (len(graph.query(READ).rows()), graph.query(ALL_KNOWS).rows()) == (2, [])
+    write(graph, {"Person": EMPTY[kind](PEOPLE.slice(0, 0))}, {"Knows": []}, mode="overwrite")
+    assert graph.query(READ).rows() == []
+
+
+def test_empty_frame_empties_only_the_type_that_it_names(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    graph.ingest(nodes={"Person": PEOPLE}, edges={"Knows": KNOWS})
+    with unchanged(graph), pytest.raises(og.DataError, match="no node type `Persn`"):
+        graph.ingest(nodes={"Persn": PEOPLE.slice(0, 0)}, mode="overwrite")
+    # Edges that would lose their ends are in the way, as they are of a load that names other people.
+    with unchanged(graph), pytest.raises(og.DataError):
+        graph.load(nodes={"Person": PEOPLE.slice(0, 0)}, mode="overwrite")
+    receipt = graph.load(nodes={"Person": PEOPLE.slice(0, 1)}, edges={"Knows": KNOWS.slice(0, 0)}, mode="overwrite")
+    assert (receipt.nodes["Person"], receipt.edges["Knows"]) == (1, 0)
+
+
+def test_empty_frame_is_not_sent_to_a_server_to_be_ignored(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni", SCHEMA)
+    graph.ingest(nodes={"Person": PEOPLE})
+    with serving_graph(graph.uri) as live, og.connect(f"http://{live.host}:{live.port}", graph="g") as served:
+        with unchanged(graph), pytest.raises(og.UsageError, match="no line of it names the type"):
+            served.ingest(nodes={"Person": PEOPLE.slice(0, 0)}, mode="overwrite")
+        assert served.ingest(nodes={"Person": PEOPLE.slice(0, 0)}).commit is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

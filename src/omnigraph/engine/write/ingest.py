@@ -12,7 +12,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -42,7 +42,7 @@ from omnigraph.engine.write.ndjson.reader import (
     read_compatible,
 )
 from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
-from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.staging import Stager, require_same_types, too_large
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     check_base,
@@ -52,7 +52,8 @@ from omnigraph.engine.write.write_authorization import (
     write_permissions,
 )
 from omnigraph.errors import BranchExists, DataError, LimitExceeded, OmniGraphError, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
+from omnigraph.lang.catalog import KINDS, Catalog, Kind, Type, TypeKey
+from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import (
     FRAME_BATCH_ROWS,
     INGEST_CHUNK_RECORDS,
@@ -63,7 +64,6 @@ from omnigraph.limits import (
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import floats_of_decimals, loses_digits
@@ -73,9 +73,17 @@ _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
 class FrameLines(io.BufferedReader):
-    """NDJSON of data frames, encoded while it is read; errors number the rows of each frame."""
+    """NDJSON of data frames, encoded while it is read; errors number the rows of each frame.
 
-    def __init__(self, frames: Sequence[tuple[str, str, Any]]) -> None:
+    `type_names` are the types of the frames, by kind, and `filled_names` those of which rows were read so far: a frame
+    without rows has no line that names its type.
+    """
+
+    def __init__(self, frames: Sequence[tuple[Kind, str, Any]]) -> None:
+        self.type_names: dict[Kind, list[str]] = {"node": [], "edge": []}
+        for kind, name, _ in frames:
+            self.type_names[kind].append(name)
+        self.filled_names: set[str] = set()
         # The line of the text at which each frame begins, as far as it was read.
         self._first_lines: list[int] = []
         self._names = [frame_name(name) for _, name, _ in frames]
@@ -90,11 +98,12 @@ class FrameLines(io.BufferedReader):
         frame = bisect_right(self._first_lines, line) - 1
         return self._names[frame], line - self._first_lines[frame] + 1
 
-    def _encode(self, frames: Sequence[tuple[str, str, Any]]) -> Iterator[bytes]:
+    def _encode(self, frames: Sequence[tuple[Kind, str, Any]]) -> Iterator[bytes]:
         next_line = 1
-        for frame in frames:
+        for kind, name, frame in frames:
             self._first_lines.append(next_line)
-            for rows, text in _encode_frame(*frame):
+            for rows, text in _encode_frame(kind, name, frame):
+                self.filled_names.add(name)
                 next_line += rows
                 yield text
 
@@ -144,6 +153,8 @@ def as_frame(source: Any) -> Any:
         return pa.RecordBatchReader.from_batches(first.schema, chain([first], rest))
     if isinstance(first, Mapping):
         return pa.Table.from_pylist([dict(first), *map(dict, rest)])
+    if first is None and not list(rest):
+        return pa.table({})
     # What was taken is put back, so that an error names the source as it was.
     return chain([first], rest) if isinstance(source, Iterator) and first is not None else source
 
@@ -179,11 +190,8 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
     >>> encode_frames({"Person": pa.table({"name": ["Ada"], "age": [36]})}, None).read()
     b'{"type":"Person","data":{"name":"Ada","age":36}}\\n'
     """
-    frames = [
-        (kind, name, as_frame(frame))
-        for kind, by_type in (("type", nodes), ("edge", edges))
-        for name, frame in (by_type or {}).items()
-    ]
+    by_kind: dict[Kind, Mapping[str, Any]] = {"node": nodes or {}, "edge": edges or {}}
+    frames = [(kind, name, as_frame(frame)) for kind, of_kind in by_kind.items() for name, frame in of_kind.items()]
     for _, name, frame in frames:
         if not is_arrow_stream(frame):
             raise UsageError(
@@ -194,7 +202,7 @@ def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | No
     return FrameLines(frames)
 
 
-def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[tuple[int, bytes]]:
+def _encode_frame(kind: Kind, name: str, frame: Any) -> Iterator[tuple[int, bytes]]:
     """Yield the text of some rows of a frame after their number."""
     # Small batches, because reading stops soon after the limits of one write are passed.
     batches = (
@@ -204,7 +212,7 @@ def _encode_frame(kind: str, name: str, frame: Any) -> Iterator[tuple[int, bytes
     )
     for batch in batches:
         texts = {column: _column_text(column, batch.column(column)) for column in batch.schema.names}
-        head = f'{{"{kind}":{orjson.dumps(name).decode()}'
+        head = f'{{"{"edge" if kind == "edge" else "type"}":{orjson.dumps(name).decode()}'
         parts: list[Any] = [head]
         if kind == "edge":
             for member, column in zip(("from", "to"), _find_endpoints(name, texts), strict=True):
@@ -439,10 +447,27 @@ def ingest(
     blobs, is_bounded = session.blob_reader(), mode != "overwrite"
     findings = Findings(unit=unit, locate=locate)
     loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
+    if isinstance(data, FrameLines):
+        empty = _empty_types(may.visible.catalog, data, loaded)
+        loaded |= empty if mode == "overwrite" else {}
     may.check(rows.type.name for rows in loaded.values())
     changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit, locate)
     with mask_hidden_type_errors(may.hidden, session.actor):
         return _write(session, view, changes, mode, branch, base, may)
+
+
+def _empty_types(catalog: Catalog, frames: FrameLines, loaded: Mapping[TypeKey, Loaded]) -> dict[TypeKey, Loaded]:
+    """Return the types of frames without rows, which an overwrite leaves without entities."""
+    types = [_type_of(catalog, kind, name) for kind, names in frames.type_names.items() for name in names]
+    return {type_.table_key: Loaded(type_) for type_ in types if type_.table_key not in loaded}
+
+
+def _type_of(catalog: Catalog, kind: Kind, name: str) -> Type:
+    types: Mapping[str, Type] = catalog.nodes if kind == "node" else catalog.edges
+    if name not in types:
+        hint = did_you_mean(name, types, otherwise=f"the graph has: {', '.join(sorted(types)) or 'none'}")
+        raise DataError(f"there is no {kind} type `{name}`; {hint}. Nothing was written", rule="N4", type=name)
+    return types[name]
 
 
 def _write(
@@ -462,13 +487,14 @@ def _write(
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
-        SchemaIs(view.catalog.ir_hash).check(snapshot)
+        now = session.full_view_of(snapshot)
+        require_same_types(view.catalog, now.catalog, changes.deltas)
         # The name may belong to another branch by now.
         may = renew_permissions(session, permitted, snapshot)
         may.check(type_delta.type.name for type_delta in changes.deltas.values())
-        committed = CommittedRows(View(session.kernel, snapshot, view.catalog))
-        may.validate(changes, committed)
-        return stager.plan(session, "ingest", changes, committed, properties={"mode": mode})
+        committed, rebased = CommittedRows(now), replace(changes, catalog=now.catalog)
+        may.validate(rebased, committed)
+        return stager.plan(session, "ingest", rebased, committed, properties={"mode": mode})
 
     receipt = session.kernel.commit(
         branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT

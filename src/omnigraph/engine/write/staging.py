@@ -18,9 +18,9 @@ import pyarrow as pa
 from omnigraph import errors
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.errors import LimitExceeded, OmniGraphError
+from omnigraph.errors import LimitExceeded, OmniGraphError, ReadSetChanged
 from omnigraph.ids import OperationId
-from omnigraph.lang.catalog import Type, TypeKey
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import Snapshot
@@ -196,6 +196,22 @@ def rewrite_rows(dataset: Dataset, rows: pa.Table, operation_id: str) -> list[Fr
     columns = {name: np.ones(count, np.bool_) for name in names}
     stored = StoredBlobs(dataset, np.arange(count), rows.column(ROW_ID).to_numpy(), columns)
     return write_fragments_with_blobs(dataset, physical(rows, dataset), [stored] if names else [], operation_id)
+
+
+def require_same_types(before: Catalog, after: Catalog, table_keys: Iterable[TypeKey]) -> None:
+    """Raise `ReadSetChanged` if the definition of a type that is written has changed; other types may have."""
+    if before.ir_hash == after.ir_hash:
+        return
+    old, new = ({type_.table_key: type_ for type_ in catalog.types} for catalog in (before, after))
+    for table_key in table_keys:
+        if old.get(table_key) != new.get(table_key):
+            raise ReadSetChanged(
+                f"the schema of `{table_key.name}` changed while the write was prepared; nothing was written, retry",
+                member="schema_ir_hash",
+                expected=before.ir_hash,
+                actual=after.ir_hash,
+                type_key=table_key,
+            )
 
 
 def require_unchanged(session: GraphSession, snapshot: Snapshot, effects: Iterable[Effect]) -> tuple[Requirement, ...]:

@@ -19,6 +19,7 @@ from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner, graph_access
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.engine.write.ingest import frame_name
+from omnigraph.engine.write.staging import require_same_types
 from omnigraph.engine.write.write_authorization import (
     mask_hidden_type_errors,
     redact_findings,
@@ -383,8 +384,7 @@ class LoadTransaction:
 
     def _prepare(self, snapshot: Snapshot) -> Plan:
         """Check the input against the newest snapshot and plan the commit; runs again after a lost race."""
-        schema = SchemaIs(self.job.schema.full_hash)
-        schema.check(snapshot)
+        schema = self._check_schema(snapshot)
         require_not_applied(self.session, snapshot.state.commits, self.options)
         self.session.kernel.finish_links(snapshot)
         may = write_permissions(self.session, snapshot)
@@ -406,6 +406,16 @@ class LoadTransaction:
             properties=properties | dict(self.options.properties) | dict(self.late_properties()),
             operation_id=OperationId(self.job.operation_id),
         )
+
+    def _check_schema(self, snapshot: Snapshot) -> SchemaIs:
+        """Raise if the schema of what is loaded has changed; return the requirement that it stays as it is now."""
+        if self.job.intent is Intent.REPLACE:
+            # Edges of any type may end at the nodes that it replaces, also of one that came meanwhile.
+            SchemaIs(self.job.schema.full_hash).check(snapshot)
+        elif snapshot.state.schema.ir_hash != self.job.schema.full_hash:
+            catalog = self.session.full_view_of(snapshot).catalog
+            require_same_types(self.job.schema.catalog, catalog, self.input.types)
+        return SchemaIs(snapshot.state.schema.ir_hash)
 
     def _effect(self, snapshot: Snapshot, table_key: TypeKey) -> plan.Effect | None:
         dataset = self.session.kernel.writable(snapshot, table_key)
