@@ -18,7 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.cli.shell import Session, complete, is_complete, split_statements
+from omnigraph.cli.shell import Session, complete, completions, is_complete, split_statements
 from omnigraph.cli.target import Capability, Flags, Target
 from omnigraph.source_files import read_source
 
@@ -162,6 +162,26 @@ def test_completion_knows_what_may_follow(before: str, words: set[str], place: P
         session = Session(target, graph)
         session.define(read_source(place / "q.gq", "Q000"))
         assert words <= set(complete(before, session))
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "candidates"),
+    [
+        ("match { $p: Person } return { $p.", "$p.", {"$p.name", "$p.age", "$p.@id", "$p.@type"}),
+        ("match { $p: Person $p.na", "$p.na", {"$p.name"}),
+        ("match { $p knows $q } return { $q.a", "$q.a", {"$q.age"}),
+        ("match { $p: Person } return { $p.@i", "$p.@i", {"$p.@id"}),
+        (":sch", ":sch", {":schema"}),
+    ],
+)
+def test_completion_after_a_dot_has_the_properties_of_the_variable(
+    before: str, word: str, candidates: set[str], place: Path
+) -> None:
+    target = Target("omnigraph shell", Capability.ANY, Flags(store="g.omni"))
+    with target.open_to_read() as graph:
+        found = completions(before, Session(target, graph))
+    assert found[0] == word
+    assert set(found[1]) == candidates
 
 
 def test_shell_without_prompt_toolkit_says_how_to_install_it(

@@ -321,3 +321,28 @@ def test_schema_infer_command_prints_or_writes(folder: Path, capsys: pytest.Capt
     assert main(["schema", "infer", *files, "--out", str(folder / "s.pg")]) == 1
     assert "exists already" in capsys.readouterr().err
     assert main(["fmt", "--check", str(folder / "s.pg")]) == 0
+
+
+def test_table_of_links_with_one_distinct_end_is_an_edge(tmp_path: Path) -> None:
+    files = {"a.csv": "k\na1\na2\na3\n", "b.csv": "k\nb1\nb2\n", "one.csv": "x,y\na1,b1\na2,b1\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    source = og.infer_schema([str(tmp_path / name) for name in files]).source
+    assert "edge One: A -> B" in source
+    assert "node One" not in source
+    # A further column may describe the nodes of the distinct end, and a key of its own makes a node.
+    for text in ("x,y,note\na1,b1,z\na2,b1,w\n", "z,y\nc1,b1\nc2,b1\n"):
+        (tmp_path / "one.csv").write_text(text)
+        assert "node One" in og.infer_schema([str(tmp_path / name) for name in files]).source
+
+
+def test_true_and_false_of_pandas_are_booleans(tmp_path: Path) -> None:
+    rows = "".join(f"n{number},{number % 2 == 0},{'TRUE' if number % 3 else 'false'}\n" for number in range(40))
+    (tmp_path / "flags.csv").write_text(f"name,ok,loud\n{rows}")
+    inferred = og.infer_schema([str(tmp_path / "flags.csv")]).source
+    assert "ok: Bool" in inferred
+    assert "loud: Bool" in inferred
+    with og.init(tmp_path / "g.omni", schema=inferred) as graph:
+        pipeline.load(graph, nodes={"Flags": str(tmp_path / "flags.csv")})
+        counts = list(graph.query("match { $f: Flags $f.ok = true } return { count($f) as n }"))
+        assert counts == [{"n": 20}]

@@ -23,6 +23,7 @@ from typer.models import ArgumentInfo
 
 from omnigraph import __version__
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
+from omnigraph.cli.git_words import ARGUMENT_WORDS, GIT_WORDS, GROUP_WORDS
 from omnigraph.cli.options import Json, is_query_text
 from omnigraph.cli.output import (
     Output,
@@ -137,10 +138,15 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
         elif use is not None and "pipeline_name" in positionals:
             arguments = [text for text in (values["pipeline_name"], shared["uri"]) if text is not None]
             shared["uri"], values["pipeline_name"] = sort_pipeline_arguments(arguments)
+        elif use is not None and "schema_file" in positionals:
+            arguments = [text for text in (values["schema_file"], shared["uri"]) if text is not None]
+            shared["uri"], values["schema_file"] = sort_schema_arguments(arguments)
         elif use is not None and positionals:
             _take_graph_from_front(positionals, values, shared)
         if use is not None:
-            values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
+            values["target"] = target = Target(path, capability, Flags(**shared), yes, quiet)
+            if positionals and not target.is_known:
+                _reject_graph_alone(path, {name: values[name] for name in positionals}, hints)
         with _spark_options(values, conf):
             run_once = partial(_run, run, values, as_json=as_json)
             if use is None or not use.writes:
@@ -254,6 +260,37 @@ def sort_pipeline_arguments(arguments: Sequence[str]) -> tuple[str | None, str |
         return (arguments[0], None) if is_graph_address(arguments[0]) else (None, arguments[0])
     graph, name = arguments or (None, None)
     return graph, name
+
+
+def sort_schema_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the graph, which comes first, and the file of a schema; either may be left out.
+
+    >>> sort_schema_arguments(["graph.omni", "schema.pg"]), sort_schema_arguments(["graph.omni"])
+    (('graph.omni', 'schema.pg'), ('graph.omni', None))
+    """
+    if len(arguments) == 1:
+        return (None, arguments[0]) if arguments[0].endswith(".pg") else (arguments[0], None)
+    graph, schema = arguments or (None, None)
+    return graph, schema
+
+
+def _reject_graph_alone(path: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Say what to write where a graph takes the place of another argument, because one is missing."""
+    texts = [text for text in values.values() if isinstance(text, str)]
+    graph = next((text for text in texts if "://" in text or text.endswith(".omni") or os.path.isdir(text)), None)
+    if graph is None:
+        return
+    names = [
+        str(item.metavar)
+        for name in values
+        for item in getattr(hints[name], "__metadata__", ())
+        if isinstance(item, ArgumentInfo)
+    ]
+    given = [text for text in texts if text != graph]
+    words = " ".join([*given, *names[len(given) :]])
+    raise UsageError(
+        f"`{graph}` is the graph, so an argument is missing; write `{path} {graph} {words}`", command=path, graph=graph
+    )
 
 
 def is_query(text: str) -> bool:
@@ -468,6 +505,17 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
+_UNKNOWN_COMMAND: Final = re.compile(r"No such command '([^']*)'")
+
+
+def _git_hint(path: str, message: str) -> str | None:
+    """Return what to write instead of a word of git, if that was typed."""
+    unknown = _UNKNOWN_COMMAND.search(message)
+    if unknown is None:
+        return ARGUMENT_WORDS.get(path) if message.startswith("Missing argument") else None
+    return GIT_WORDS.get(unknown[1]) if path == "omnigraph" else GROUP_WORDS.get(path)
+
+
 def _not_loaded() -> int:
     raise AssertionError("a command that is called is among the arguments")
 
@@ -484,6 +532,10 @@ def _usage_error(error: TyperException) -> UsageError:
     next_step = f"Example: {command.example}" if command else f"See `{path} --help`"
     # Typer wraps its messages for a terminal, and mentions pydantic.
     message = " ".join(error.format_message().replace("Value error, ", "").split())
+    git_hint = _git_hint(path, message)
+    if git_hint is not None:
+        message, _, _ = message.partition(" Did you mean")
+        return UsageError(f"{message.removesuffix('.')}; {git_hint}", command=path)
     if command and "unexpected extra argument" in message and accepts_flag(command.capability, "store"):
         next_step = f"The graph comes first, or after `--store`. {next_step}"
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os.path import isdir, splitext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -69,6 +70,7 @@ def export(
         raise UsageError(f"`--format {format_}` writes one document; redirect standard output to a file")
     from omnigraph import pipeline
 
+    _check_folder_name(str(out), format_)
     # Executors open versions by path, so pending links of the last publish have to be finished first.
     with target.store_to_write() as stored, progress_bar():
         report = pipeline.export(
@@ -85,6 +87,59 @@ def export(
     entities = plural(sum(report.entities.values()), "entity")
     echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
     return 0
+
+
+# Endings of files that a directory is hardly called by.
+_FILE_ENDINGS: Final = frozenset(
+    [
+        "arrow",
+        "avro",
+        "csv",
+        "cypher",
+        "db",
+        "dot",
+        "feather",
+        "gexf",
+        "graphml",
+        "gv",
+        "gz",
+        "html",
+        "json",
+        "jsonl",
+        "md",
+        "ndjson",
+        "orc",
+        "parq",
+        "parquet",
+        "sql",
+        "sqlite",
+        "tar",
+        "tsv",
+        "txt",
+        "xls",
+        "xlsx",
+        "xml",
+        "yaml",
+        "yml",
+        "zip",
+        "zst",
+    ]
+)
+
+
+def _check_folder_name(out: str, format_: str) -> None:
+    """Raise for a directory that is called like a file of another format."""
+    ending = splitext(out.rstrip("/"))[1].lower().removeprefix(".")
+    if ending not in _FILE_ENDINGS or ending == format_ or isdir(out):
+        return
+    remedy = f"add `--format {ending}`" if ending in ("parquet", "csv") else "name a directory"
+    if ending in ("graphml", "gexf", "dot", "cypher"):
+        remedy = f"write `--format {ending} > {out}`"
+    raise UsageError(
+        f"`--out {out}` is called like a file, but {format_} goes to a directory with files for each type; {remedy}."
+        " Directories are written as ndjson, parquet or csv, standard output as ndjson, graphml, gexf, dot or cypher",
+        path=out,
+    )
 
 
 Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.")]

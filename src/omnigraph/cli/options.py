@@ -71,7 +71,10 @@ ParamsFile = Annotated[
     Path | None,
     typer.Option("--params-file", metavar="FILE", help="File with the parameters; `-` reads standard input."),
 ]
-SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The new schema.")]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="The new schema.")]
+SchemaArgument = Annotated[
+    str | None, typer.Argument(metavar="SCHEMA", help="The file of the schema, instead of `--schema`.")
+]
 Against = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="Schema to check the queries against.")]
 DataLoss = Annotated[
     bool, typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too.")

@@ -12,7 +12,18 @@ import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.load import Edges, Nodes, files_by_type
-from omnigraph.cli.options import Branch, DataLoss, Drops, Json, Master, Message, SchemaFile, Snapshot, Where
+from omnigraph.cli.options import (
+    Branch,
+    DataLoss,
+    Drops,
+    Json,
+    Master,
+    Message,
+    SchemaArgument,
+    SchemaFile,
+    Snapshot,
+    Where,
+)
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import OmniGraphError, UsageError
@@ -31,14 +42,25 @@ Old = Annotated[
 ]
 
 
+def _schema_path(option: Path | None, argument: str | None) -> Path:
+    """Return the file of a schema, which is given after `--schema` or as an argument."""
+    if option is not None and argument is not None:
+        raise UsageError(f"two schemas were given, `{option}` and `{argument}`; give one of them")
+    if option is None and argument is None:
+        raise UsageError("no schema was given; name its file after the graph, or with `--schema FILE`")
+    return option if option is not None else Path(argument or "")
+
+
 def plan(
     target: Reads,
-    schema: SchemaFile,
+    schema_file: SchemaArgument = None,
+    schema: SchemaFile = None,
     against: Old = None,
     allow_data_loss: DataLoss = False,
     branch: Branch = "main",
     as_json: Json = False,
 ) -> int:
+    schema = _schema_path(schema, schema_file)
     if target.is_named if against is not None else not target.is_known:
         raise UsageError("no schema to plan from; give a graph with `--store URI`, or a schema with `--against FILE`")
     if against is not None:
@@ -65,7 +87,8 @@ def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPla
 
 def apply(
     target: Writes,
-    schema: SchemaFile,
+    schema_file: SchemaArgument = None,
+    schema: SchemaFile = None,
     allow_data_loss: DataLoss = False,
     allow_drops: Drops = False,
     queries: StoredQueriesOf = None,
@@ -76,6 +99,7 @@ def apply(
 ) -> Output:
     from omnigraph import pipeline
 
+    schema = _schema_path(schema, schema_file)
     target.announce()
     options: dict[str, Any] = {"allow_data_loss": allow_data_loss, "branch": branch, "message": message}
     if target.is_served:
@@ -172,17 +196,24 @@ def infer(
     return Output(document, [line])
 
 
-Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
+Schema = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a leftover `_schema.pg`; an existing graph is never replaced.")
 ]
 
 
-def init(target: Writes, schema: Schema, force: Force = False, as_json: Json = False) -> int:
+def init(
+    target: Writes,
+    schema_file: SchemaArgument = None,
+    schema: Schema = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster
     from omnigraph.graph import init as init_graph
     from omnigraph.source_files import read_source
 
+    schema = _schema_path(schema, schema_file)
     target.announce()
     refuse_inside_cluster(target.address, "omnigraph init")
     with init_graph(target.address, schema, actor=target.actor, force=force) as graph:

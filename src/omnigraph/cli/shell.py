@@ -20,6 +20,8 @@ from omnigraph.cli.query import affected, print_result, read_parameters
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.extras import requiring_extra
 from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.editor.completion import complete as complete_query
+from omnigraph.lang.editor.sources import SchemaView
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.functions import FUNCTION_NAMES
 from omnigraph.lang.query.parser import is_unfinished, parse_queries, read_keywords
@@ -294,8 +296,9 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[Session, str], None], str]]] = {
 
 
 HISTORY: Final = "shell_history"
-# A word of the language, a command, a variable, or a name with slashes, as branches have.
-_WORD: Final = re.compile(r"[:$@]?[\w/.-]*")
+# A word of the language, a command, a variable with or without a property, or a name with slashes, as branches have.
+_WORD: Final = re.compile(r"[:$@]?[\w/.@-]*\Z")
+_PROPERTY: Final = re.compile(r"(\$\w+\.)@?\w*\Z")
 
 
 def run_prompt(session: Session) -> None:
@@ -303,7 +306,7 @@ def run_prompt(session: Session) -> None:
     without = "Without it, write the statements to a file: `omnigraph shell GRAPH < statements.gq`"
     with requiring_extra("shells at a terminal", without):
         from prompt_toolkit import PromptSession
-        from prompt_toolkit.completion import DynamicCompleter, WordCompleter
+        from prompt_toolkit.completion import Completer, Completion
         from prompt_toolkit.history import FileHistory, InMemoryHistory
     path = _history_file()
     prompt: Any = PromptSession(
@@ -312,9 +315,13 @@ def run_prompt(session: Session) -> None:
         key_bindings=_key_bindings(),
         prompt_continuation="... ",
     )
-    prompt.completer = DynamicCompleter(
-        lambda: WordCompleter(complete(prompt.default_buffer.document.text_before_cursor, session), pattern=_WORD)
-    )
+
+    class ShellCompleter(Completer):
+        def get_completions(self, document: Any, complete_event: Any) -> Iterator[Any]:
+            word, candidates = completions(document.text_before_cursor, session)
+            return (Completion(candidate, start_position=-len(word)) for candidate in candidates)
+
+    prompt.completer = ShellCompleter()
     # Questions have their own session, so that answers are neither completed nor kept in the history.
     answers: Any = PromptSession()
     session.ask = lambda question: answers.prompt(f"{escape_controls(question)} [y/N] ").strip().lower() in ("y", "yes")
@@ -361,6 +368,13 @@ def _history_file() -> str | None:
     return None
 
 
+def completions(before: str, session: Session) -> tuple[str, list[str]]:
+    """Return the last word of a text, and what may be typed in its place."""
+    match = _WORD.search(before)
+    word = match[0] if match is not None else ""
+    return word, [candidate for candidate in complete(before, session) if candidate.startswith(word)]
+
+
 def complete(before: str, session: Session) -> Sequence[str]:
     """Return the words that may follow a text; the prompt keeps those that begin as the last word does."""
     word, space, _ = before.lstrip().partition(" ")
@@ -375,8 +389,21 @@ def complete(before: str, session: Session) -> Sequence[str]:
             return list(Format)
         if word == ":run":
             return session.query_names
+        access = _PROPERTY.search(before)
+        if access is not None:
+            return [f"{access[1]}{name}" for name in _property_names(before, session)]
         return _language_words(session)
     return read_keywords()
+
+
+def _property_names(before: str, session: Session) -> list[str]:
+    """Return the properties of the variable before the last dot; those of all types if its type is not known."""
+    view = SchemaView(Source("schema.pg", ""), session.catalog, ())
+    known = [item.label for item in complete_query(Source("shell.gq", before), "gq", len(before), view)]
+    if any(not name.startswith("@") for name in known):
+        return known
+    types = (*session.catalog.nodes.values(), *session.catalog.edges.values())
+    return sorted({name for type_ in types for name in type_.properties})
 
 
 def _language_words(session: Session) -> list[str]:

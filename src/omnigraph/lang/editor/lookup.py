@@ -109,6 +109,7 @@ ANNOTATIONS: Final = MappingProxyType(
         "instruction": "A text that tells agents how to use a type or query.",
         "embed": '`@embed(source, model="…")`: where the vectors come from.',
         "default": "`@default(value)`, `@default(now())`, `@default(uuid())`: stored where a write leaves it out.",
+        "mixed": "A mutation that may insert, update and delete: `query name() @mixed { … }`.",
         "rename_from": "The name before a migration.",
         "merge": "`@merge(rule)`: ours, theirs, max, min, union or fail.",
     }
@@ -122,7 +123,7 @@ SYSTEM_FIELDS: Final = MappingProxyType(
     }
 )
 ENDS: Final = ("@src", "@dst")
-QUERY_ANNOTATIONS: Final = ("description", "instruction")
+QUERY_ANNOTATIONS: Final = ("description", "instruction", "mixed")
 
 
 def describe_function(name: str) -> str | None:

@@ -85,7 +85,8 @@ SEED: Final = "omnigraph.infer"
 # As JSON writes numbers; a leading zero, as in `007`, or more than 18 digits, as in account numbers, make a text.
 _INTEGER: Final = r"^-?(0|[1-9][0-9]{0,17})$"
 _NUMBER: Final = r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-_TRUTH: Final = r"^(true|false)$"
+# `True` and `False`, as pandas writes them, are read as well.
+_TRUTH: Final = r"^(?i:true|false)$"
 _SIGNED: Final = frozenset({Scalar.I32, Scalar.I64})
 _ARROW_TYPES: Final[tuple[tuple[Any, Scalar], ...]] = (
     (pa.types.is_boolean, Scalar.BOOL),

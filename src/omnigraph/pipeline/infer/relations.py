@@ -217,10 +217,21 @@ class Relater:
         for key in nodes:
             if key in self.guessed:
                 ends = named_ends(self.profiles[key].columns)
-                ends = ends or (self._guess_ends(key) if not self.keys[key] else None)
-                if ends is not None:
+                ends = ends or self._guess_ends(key)
+                if ends is not None and (named_ends(self.profiles[key].columns) or self._is_link_table(key, ends)):
                     ends_by_table[key] = ends
         return {key: ends for key, ends in ends_by_table.items() if ends is not None}
+
+    def _is_link_table(self, key: TypeKey, ends: tuple[str, str]) -> bool:
+        """Return True unless a table has a key of its own, or may describe the nodes that one of its columns names.
+
+        In a table of N:1 links one end is distinct, as a key is, but it is the key of another table.
+        """
+        if not self.keys[key]:
+            return True
+        columns = self.profiles[key].columns
+        is_own_key = any(name not in ends for candidate, _ in self.keys[key] for name in candidate)
+        return not is_own_key and len(columns) == len(ends)
 
     def _guess_ends(self, key: TypeKey) -> tuple[str, str] | None:
         others = {other: pairs for other, pairs in self.keys.items() if other != key}
