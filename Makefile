@@ -16,7 +16,7 @@ IN_MEMORY = export TMPDIR="$$(mktemp -d "$(or $(ROOM),$${TMPDIR:-/tmp})/omnigrap
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench docs lock clean
+.PHONY: help setup demo test test-long test-pythons check format bench docs lock clean
 
 ##@ Start here
 demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
@@ -41,6 +41,8 @@ format: setup ## rewrite the code in the house format
 ##@ Once in a while
 test-long: setup ## the long campaigns, with everything else
 	@OMNIGRAPH_TEST_LONG=1 $(PYTEST)
+test-pythons: setup ## the quick tests under every other supported Python that this machine has
+	@$(RUN) tools/setup.py pythons
 bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
@@ -55,4 +57,4 @@ clean: ## remove what the other targets made
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*##/ {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

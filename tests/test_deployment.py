@@ -1,4 +1,4 @@
-"""Dockerfile, compose file and the deployment page agree with the project; no container is built here."""
+"""Dockerfile, compose file and deployment page agree with the project; `tests/installed/test_image.py` runs them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from omnigraph.cli.commands import COMMANDS
 from omnigraph.limits import SERVER_SHUTDOWN_SECONDS_MAX
 from omnigraph.settings import SETTINGS
 from tests.support.guide_runner import run_guide
+from tests.support.server_image import stages
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -27,17 +28,6 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encod
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 PORT = "8080"
-
-
-def stages() -> dict[str, list[list[str]]]:
-    """Return the steps of every stage of the Dockerfile by its name."""
-    result: dict[str, list[list[str]]] = {}
-    for word, rest in STEPS:
-        if word == "FROM":
-            current = result.setdefault(rest.partition(" AS ")[2], [])
-        elif result:
-            current.append([word, rest])
-    return result
 
 
 def known_options(command: str) -> set[str]:

@@ -1,6 +1,7 @@
 """Make `.venv` hold exactly the locked dependencies, with a Java runtime if the machine has none.
 
-With the word `bench` it fills `.venv-bench` with the peers that `make bench` compares us with.
+With the word `bench` it fills `.venv-bench` with the peers that `make bench` compares us with; with `pythons` it runs
+the quick tests under every other supported Python of this machine, each in an environment of its own in `.venvs/`.
 Runs on any Python 3.11+ with the standard library alone; doing nothing when all is in place is its usual job.
 """
 
@@ -27,11 +28,56 @@ def main(words: list[str]) -> int:
         # The peers may bring libraries that would replace ours, so they get an environment of their own.
         fill(ROOT / ".venv-bench", ["requirements/bench.lock"])
         return 0
+    if words == ["pythons"]:
+        return run_quick_tests()
+    venv = ROOT / (words[0] if words else ".venv")
     locks = ["requirements/dev.lock"]
     if not find_java():
         locks.append("requirements/java.lock")
-    fill(ROOT / ".venv", locks, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    fill(venv, locks, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return 0
+
+
+def run_quick_tests() -> int:
+    """Run the quick tests under every other Python that the classifiers name; return 1 if they fail under one."""
+    failed = []
+    for version, python in find_other_pythons().items():
+        if python is None:
+            print(f"Python {version} is not on this machine: nothing was run under it", flush=True)
+            continue
+        print(f"the quick tests under Python {version}, {python}", flush=True)
+        folder = f".venvs/python{version}"
+        (ROOT / ".venvs").mkdir(exist_ok=True)
+        own = str(ROOT / folder / "bin" / "python")
+        quick = ["-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not (slow or s3 or spark or long)"]
+        steps = ([python, __file__, folder], [own, "-m", "pytest", *quick])
+        if any(subprocess.run(step, cwd=ROOT).returncode for step in steps):
+            failed.append(version)
+    if failed:
+        print(f"the quick tests failed under Python {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def find_other_pythons() -> dict[str, str | None]:
+    """Return an interpreter for every version that the classifiers name but that of this one; None if there is none."""
+    named = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return {version: find_python(version) for version in named if version != ours}
+
+
+def find_python(version: str) -> str | None:
+    """Return an interpreter of a version that really runs, which one of a version manager may not; None without one."""
+    managed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *map(str, managed.glob(f"{version}.*/bin/python{version}"))]
+    ask = "import sys, venv; print('.'.join(map(str, sys.version_info[:2])))"
+    for python in filter(None, candidates):
+        try:
+            answer = subprocess.run([python, "-c", ask], capture_output=True, text=True).stdout.strip()
+        except OSError:
+            continue
+        if answer == version:
+            return python
+    return None
 
 
 def fill(venv: Path, locks: list[str], *last: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +117,17 @@ def test_endpoint_that_says_nothing_is_given_up_after_one_deadline(monkeypatch: 
         with pytest.raises(OmniGraphError, match="within 1 seconds") as caught:
             opened("s3://graphs/g")
     assert caught.value.retryable
+
+
+@BOTH
+def test_machine_without_ca_certificates_is_told_so(
+    work: Callable[[str], object], s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container without `ca-certificates`: the client cannot even be made, also for plain HTTP."""
+    (tmp_path / "none.pem").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    with pytest.raises(StorageError, match="install `ca-certificates`, or set SSL_CERT_FILE") as caught:
+        work("s3://graphs/g")
+    assert (caught.value.storage_kind.value, caught.value.effect.value) == ("configuration", "none")
+    assert not caught.value.retryable

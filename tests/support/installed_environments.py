@@ -31,6 +31,7 @@ STAMP = "omnigraph-installed"
 UV = Path(sys.executable).parent / "uv"
 BUILD_SDIST = "import sys, hatchling.build as b; print(b.build_sdist(sys.argv[1]))"
 BUILD_WHEEL = "import sys, hatchling.build as b; print(b.build_wheel(sys.argv[1]))"
+UNREACHABLE = re.compile(r"error sending request|dns error|Failed to fetch|connect error|timed out", re.IGNORECASE)
 # Nothing of the environment of the tests may leak into an installed one.
 KEPT_VARIABLES = (
     *("PATH", "HOME", "TMPDIR", "JAVA_HOME", "LANG", "LC_ALL"),
@@ -109,6 +110,35 @@ def installed_environment(extra: str) -> Installed:
             install_wheel(wheel, extra, installed)
             stamp.write_text(wanted)
     return installed
+
+
+def environment_of_python(version: str, python: str) -> Installed:
+    """Return an environment of another Python with the locked packages of the base install, from the registry.
+
+    Raises:
+        RegistryUnreachable: The registry did not answer.
+    """
+    wheel, name = built_wheel(), f"base-python{version}"
+    lock = ROOT / "requirements" / "base.lock"
+    wanted = hashlib.sha256(f"{python}{lock.read_text(encoding='utf-8')}{wheel.parent.name}".encode()).hexdigest()
+    installed = Installed(FOLDER / name)
+    with locked_folder(name):
+        stamp = installed.folder / STAMP
+        if not stamp.exists() or stamp.read_text() != wanted:
+            shutil.rmtree(installed.folder, ignore_errors=True)
+            subprocess.run([python, "-m", "venv", "--without-pip", str(installed.folder)], check=True)
+            words = ["install", "--python", str(installed.python), "--require-hashes", "--only-binary", ":all:"]
+            done = subprocess.run([str(UV), "pip", *words, "--requirement", str(lock)], capture_output=True, text=True)
+            if UNREACHABLE.search(done.stderr):
+                raise RegistryUnreachable(done.stderr.strip().splitlines()[-1])
+            assert done.returncode == 0, done.stderr
+            install_wheel(wheel, "base", installed)
+            stamp.write_text(wanted)
+    return installed
+
+
+class RegistryUnreachable(Exception):
+    """The packages of another Python can only come from the registry, and it does not answer."""
 
 
 def _java() -> dict[str, str]:

@@ -131,6 +131,7 @@ _ANSWER: Final = re.compile(
     r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
 )
 _REDIRECTED: Final = re.compile(r"incorrectly configured region", re.IGNORECASE)
+_NO_CERTIFICATES: Final = re.compile(r"no CA certificates|UnknownIssuer", re.IGNORECASE)
 _KEYLESS: Final = re.compile(r"169\.254\.169\.254|InstanceCredentials|no credentials|missing credential", re.IGNORECASE)
 _REFUSED: Final = re.compile(
     r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
@@ -156,6 +157,11 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
     >>> from_text("the file is too short") is None
     True
     """
+    if _NO_CERTIFICATES.search(text):
+        return (
+            StorageKind.CONFIGURATION,
+            "no CA certificate of this machine vouches for the store: install `ca-certificates`, or set SSL_CERT_FILE",
+        )
     if _KEYLESS.search(text):
         return StorageKind.CONFIGURATION, f"there are no credentials; {CREDENTIALS}"
     if _REDIRECTED.search(text):

@@ -63,20 +63,23 @@ class S3Objects:
         self._meter = meter
         options = root.s3_options()
         allow_http = options.pop("allow_http", "") == "true"
-        self._store = S3Store(
-            root.bucket,
-            prefix=root.path or None,
-            config=cast("S3Config", options),
-            client_options={
-                "allow_http": allow_http,
-                "timeout": timedelta(seconds=uri.REQUEST_TIMEOUT_SECONDS),
-                "connect_timeout": timedelta(seconds=uri.CONNECT_TIMEOUT_SECONDS),
-            },
-            retry_config={
-                "max_retries": uri.RETRIES_MAX,
-                "retry_timeout": timedelta(seconds=uri.RETRY_TIMEOUT_SECONDS),
-            },
-        )
+        try:
+            self._store = S3Store(
+                root.bucket,
+                prefix=root.path or None,
+                config=cast("S3Config", options),
+                client_options={
+                    "allow_http": allow_http,
+                    "timeout": timedelta(seconds=uri.REQUEST_TIMEOUT_SECONDS),
+                    "connect_timeout": timedelta(seconds=uri.CONNECT_TIMEOUT_SECONDS),
+                },
+                retry_config={
+                    "max_retries": uri.RETRIES_MAX,
+                    "retry_timeout": timedelta(seconds=uri.RETRY_TIMEOUT_SECONDS),
+                },
+            )
+        except exceptions.BaseError as error:
+            raise from_client_error(error, "make a client of", root.uri) from error
 
     def get(self, path: str) -> bytes | None:
         self._meter.count("get", path)
