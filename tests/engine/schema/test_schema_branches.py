@@ -288,14 +288,11 @@ def test_additions_through_a_third_branch_reuse_no_identity(tmp_path: Path) -> N
     graph.schema.apply("node P { k: String @key }\nnode Q { k: String @key  a: I32? }", branch="early")
     graph.branches.create("late", "early")
     graph.branches.create("other")
-    graph.schema.apply(
-        "node P { k: String @key  b: I32? }\nnode Q { k: String @key  a: I32?  c: I32? }", branch="early"
-    )
+    wider = "node P { k: String @key  b: I32? }\nnode Q { k: String @key  a: I32?  c: I32? }"
+    graph.schema.apply(wider, branch="early")
     graph.branches.merge("early", into="other")
     assert graph.branches.merge("other", into="late").outcome == "fast_forward"
-    graph.schema.apply(
-        "node P { k: String @key  b: I32? }\nnode Q { k: String @key  a: I32?  c: I32?  d: I32? }", branch="late"
-    )
+    graph.schema.apply(wider.replace("c: I32?", "c: I32?  d: I32?"), branch="late")
     graph.load([{"type": "Q", "data": {"k": "q", "a": 1, "c": 2, "d": 3}}], branch="late")
     graph.branches.merge("late", into="early")
     graph.branches.merge("early")
