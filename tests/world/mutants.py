@@ -15,11 +15,10 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from omnigraph.engine import exact_conversion
 from omnigraph.engine.maintain import retention
-from omnigraph.engine.merge import three_way
+from omnigraph.engine.merge import row_merge, three_way
 from omnigraph.engine.write import ingest, write_authorization
 from omnigraph.pipeline.bulk_load import column_mapping
 from tests.world.generator import Failure, run_history
@@ -62,8 +61,8 @@ MUTANTS: dict[str, list[Patch]] = {
         for module in (ingest, column_mapping)
         for patch in ((module, "floats_of_decimals", _divide_decimals), (module, "loses_digits", _loses_nothing))
     ],
-    # A merge takes the smaller of two values where the larger is asked for.
-    "max": [(pc, "greater", pc.less)],
+    # A merge of two lists loses what the other side added.
+    "union": [(row_merge, "union_lists", lambda base, ours, theirs: ours)],
 }
 # Faults that this code still has: without their entry in KNOWN the world finds them.
 LIVE = ("V3", "V4", "V5", "V7", "W1", "X-2", "X-3")

@@ -213,8 +213,12 @@ def shown_call(call: dict[str, Any]) -> str:
 
 
 def any_entity(model: Model, random: Random, branch: str) -> tuple[Type, str] | None:
+    """Choose an entity, often of a type that came with a schema change."""
     schema, state = model.schema(branch), model.state(branch)
     among = [(schema[key], entity) for key in sorted(schema) for entity in state.get(key, {})]
+    late = [one for one in among if one[0].id not in model.commits[0].schema]
+    if late and random.random() < 0.5:
+        among = late
     return random.choice(among) if among else None
 
 
