@@ -62,6 +62,16 @@ def create_branch(model: Model, random: Random) -> Step | None:
     return Step("branch", {"call": "create_branch", "name": name, "from_": from_}, errors=errors, then=then)
 
 
+def create_named(model: Model, random: Random, source: str) -> Step | None:
+    """Create a branch from the head of another one."""
+    free = [one for one in BRANCHES if one not in model.branches and one not in model.tags]
+    if not free:
+        return None
+    name, commit, origin = random.choice(free), model.head(source), model.branches[source].incarnation
+    call = {"call": "create_branch", "name": name, "from_": source}
+    return Step("branch", call, then=lambda _: model.create_branch(name, commit, origin))
+
+
 def _any_commit(model: Model, random: Random) -> Commit:
     """Choose a commit, mostly one of the last."""
     recent = model.commits[-15:] if random.random() < 0.6 else model.commits
@@ -70,8 +80,10 @@ def _any_commit(model: Model, random: Random) -> Commit:
 
 def delete_branch(model: Model, random: Random) -> Step | None:
     name = any_branch(model, random)
-    if name == "main":
-        return None
+    return None if name == "main" else delete_named(model, name)
+
+
+def delete_named(model: Model, name: str) -> Step:
     step = Step("delete", {"call": "delete_branch", "name": name}, then=lambda _: model.delete_branch(name))
     if not model.may_delete(name):
         step.errors, step.must_fail = {"branch.in_use"}, True
@@ -123,8 +135,10 @@ def delete_tag(model: Model, random: Random) -> Step | None:
 
 def merge(model: Model, random: Random) -> Step | None:
     source, into = any_branch(model, random), any_branch(model, random)
-    if source == into:
-        return None
+    return None if source == into else merge_branches(model, random, source, into)
+
+
+def merge_branches(model: Model, random: Random, source: str, into: str) -> Step:
     ours, theirs = model.head(into), model.head(source)
     call: dict[str, Any] = {"call": "merge", "source": source, "into": into}
     step = Step("merge", call, into, ours.state, ours.schema, merged=theirs.number)
@@ -275,7 +289,10 @@ def replay(model: Model, random: Random) -> Step | None:
     among = [one for one in model.commits if one.parents and (kind != "revert" or one.number in past)]
     if not among:
         return None
-    commit = random.choice(among[-25:])
+    return replay_commit(model, random, kind, random.choice(among[-25:]), branch)
+
+
+def replay_commit(model: Model, random: Random, kind: str, commit: Commit, branch: str) -> Step:
     parent = model.commits[commit.parents[0]]
     ours = model.head(branch)
     call: dict[str, Any] = {"call": "replay", "kind": kind, "commit_id": commit.id, "branch": branch}

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,8 @@ def _as_tables(lines: list[Any], columns: Mapping[str, Any], shape: str, folder:
             found[kind][name] = str(path)
             continue
         table = pa.table({column: _array([row[column] for row in rows], base) for column, base in typed.items()})
+        if shape == "decimal":
+            table = _with_decimals(table)
         if shape == "parquet":
             pq.write_table(table, path)
             found[kind][name] = str(path)
@@ -223,6 +226,16 @@ def _array(values: list[Any], base: str) -> Any:
     if base == "DateTime":
         values = [None if one is None else datetime.fromtimestamp(one / 1_000, UTC) for one in values]
     return pa.array(values, ARROW.get(base, pa.string()))
+
+
+def _with_decimals(table: pa.Table) -> pa.Table:
+    """Return a table whose floats are decimals, as databases have them, where a decimal can hold them."""
+    for index, name in enumerate(table.column_names):
+        values = table[name].to_pylist()
+        if table[name].type == pa.float64() and all(one is None or abs(one) < 1e9 for one in values):
+            decimals = [None if one is None else Decimal(repr(one)) for one in values]
+            table = table.set_column(index, name, pa.array(decimals, pa.decimal128(12, 2)))
+    return table
 
 
 def _csv_text(rows: list[dict[str, Any]], typed: Mapping[str, str]) -> str:

@@ -12,7 +12,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.world.generator import OPERATIONS, Failure, History, run_history
-from tests.world.shrink import shrink
+from tests.world.replay import script, shrink_calls
+from tests.world.shrink import SECONDS_MAX, shrink
 
 
 @dataclass
@@ -49,13 +50,22 @@ def run_campaign(
         summary.counts += result.counts
         print(f"seed {result.seed}: {result.operations} operations", flush=True)
         if result.failure:
-            shortest = shrink(result.failure, root=root) if is_shrunk else result.failure
-            summary.failures.append(shortest)
-            print(f"FAILED\n{shortest.script()}\n", flush=True)
+            summary.failures.append(result.failure)
+            text = shortest_script(result.failure, root=root) if is_shrunk else result.failure.script()
+            print(f"FAILED\n{text}\n", flush=True)
             if len(summary.failures) >= failures_max:
                 break
     summary.seconds = time.monotonic() - started
     return summary
+
+
+def shortest_script(failure: Failure, *, root: Path | None = None, seconds: float = SECONDS_MAX) -> str:
+    """Return the shortest program, or history, that fails in the same way."""
+    calls = shrink_calls(failure, root=root, seconds=seconds)
+    if calls is not None:
+        numbers = ",".join(str(one) for one in failure.operations)
+        return f"python -m tests.world --seed {failure.seed} --only {numbers}\n{failure.reason}\n\n{script(calls)}"
+    return shrink(failure, root=root, seconds=seconds).script()
 
 
 def _histories(seed: int, deadline: float, run: partial[History], jobs: int) -> Iterator[History]:

@@ -16,9 +16,10 @@ from pathlib import Path
 from random import Random
 
 from tests.world import branching, checks, policies, processes, upkeep
+from tests.world.calls import Call
+from tests.world.idioms import IDIOMS, mutate_on
 from tests.world.loads import Load
 from tests.world.migrations import Migration
-from tests.world.mutations import Mutation
 from tests.world.steps import Broken, Step
 from tests.world.world import World
 
@@ -29,14 +30,7 @@ Draw = Callable[[World, Random], Step | None]
 
 
 def mutate(world: World, random: Random) -> Step | None:
-    branch = branching.any_branch(world.model, random)
-    mutation = Mutation(world.model, random, branch, None)
-    source = mutation.draw()
-    if source is None:
-        return None
-    call = {"call": "mutate", "source": source, "branch": branch, "params": mutation.texts.parameters}
-    errors = mutation.errors
-    return Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors, must_fail=bool(errors))
+    return mutate_on(world.model, random, branching.any_branch(world.model, random))
 
 
 def load(world: World, random: Random) -> Step | None:
@@ -70,6 +64,7 @@ KINDS: dict[str, tuple[Draw, float]] = {
 # How often a call is made by another process, and how often the graph is opened anew.
 ELSEWHERE_SHARE = 0.06
 REOPEN_SHARE = 0.015
+IDIOM_SHARE = 0.06
 
 
 def operate(world: World, random: Random, kinds: dict[str, tuple[Draw, float]]) -> bool:
@@ -78,6 +73,9 @@ def operate(world: World, random: Random, kinds: dict[str, tuple[Draw, float]]) 
         world.note("reopen")
         world.counts["reopen"] += 1
         world.reopen()
+    if random.random() < IDIOM_SHARE:
+        [idiom] = random.choices(list(IDIOMS), list(IDIOMS.values()))
+        return idiom(world, random)
     [kind] = random.choices(list(kinds), [weight for _, weight in kinds.values()])
     is_elsewhere = random.random() < ELSEWHERE_SHARE
     moment = processes.random_moment(random)
@@ -118,6 +116,7 @@ class Failure:
     reason: str
     log: list[str]
     is_crash: bool = False
+    calls: list[tuple[Call, str | None]] = field(default_factory=list)
 
     def script(self) -> str:
         numbers = ",".join(str(one) for one in self.operations)
@@ -166,7 +165,8 @@ def run_history(
     except Exception as error:  # noqa: BLE001 - whatever happens is a finding
         log = world.log if world else []
         reason = str(error) if isinstance(error, Broken) else traceback.format_exc()
-        failure = Failure(seed, number, tuple(done), reason, log, not isinstance(error, Broken))
+        calls = world.calls if world else []
+        failure = Failure(seed, number, tuple(done), reason, log, not isinstance(error, Broken), calls)
         return History(seed, len(done), world.counts if world else Counter(), failure)
     finally:
         if world is not None:

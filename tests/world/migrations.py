@@ -31,7 +31,11 @@ class Migration:
     def draw(self) -> Step | None:
         count = self.random.choice([1, 1, 1, 2])
         changed = [self.random.choice(self._draws())() for _ in range(count)]
-        if not any(changed) or self.schema == self.before:
+        return self.step() if any(changed) else None
+
+    def step(self) -> Step | None:
+        """Return the apply of all changes so far; None if there are none."""
+        if self.schema == self.before:
             return None
         call = {"call": "apply_schema", "schema": source_text(self.schema, self.before), "branch": self.branch}
         step = Step("schema", call, self.branch, self.state, self.schema)
@@ -39,8 +43,8 @@ class Migration:
         return step
 
     def _draws(self) -> list[Any]:
-        draws = [self._add_property] * 4 + [self._rename_property, self._drop_property, self._add_type] * 2
-        draws += [self._rename_type, self._drop_type, self._widen, self._widen, self._widen]
+        draws = [self._add_property] * 4 + [self._rename_property, self._drop_property, self.add_type] * 2
+        draws += [self._rename_type, self._drop_type, self.widen, self.widen, self.widen]
         draws += [self._make_optional, self._make_required, self._grow_enum, self._toggle_index, self._toggle_unique]
         draws += [self._toggle_bounds, self._change_rule, self._change_default]
         if not KNOWN & {"V3", "V7"}:
@@ -87,7 +91,7 @@ class Migration:
             row.pop(one.id, None)
         return self._put(type_.without_property(one.id))
 
-    def _widen(self) -> bool:
+    def widen(self) -> bool:
         type_, one = self._property(lambda one: one.base in WIDER and one.bounds is None, keyed=False)
         if one is None:
             return False
@@ -163,7 +167,7 @@ class Migration:
 
     # -- types -----------------------------------------------------------------------------------------------------
 
-    def _add_type(self) -> bool:
+    def add_type(self) -> bool:
         if len(self.schema) > 9:
             return False
         id_ = self.model.new_id()

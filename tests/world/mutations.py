@@ -55,10 +55,10 @@ class Mutation:
         self.errors: set[str] = set()
         self.fresh = 0
 
-    def draw(self) -> str | None:
-        """Choose statements and apply them; None if there is nothing to write."""
-        draws = [self._puts, self._puts, self._update, self._delete, self._by_pattern, self._by_pattern]
-        body = self.random.choice(draws)()
+    def draw(self, patterns: float = 0.33) -> str | None:
+        """Choose statements and apply them, by a pattern with this share; None if there is nothing to write."""
+        draws = [self._puts, self._puts, self._update, self._delete]
+        body = self._by_pattern() if self.random.random() < patterns else self.random.choice(draws)()
         if body is None:
             return None
         if not self.errors:

@@ -55,7 +55,7 @@ def mutate(world: World, random: Random) -> Step | None:
     names = draw_names(model, random, branch)
     visible = visible_types(model, branch, names)
     mutation = Mutation(model, random, branch, visible)
-    source = mutation.draw()
+    source = mutation.draw(patterns=0.7)
     if source is None:
         return None
     call: dict[str, Any] = {"call": "mutate", "source": source, "branch": branch, "params": mutation.texts.parameters}

@@ -67,6 +67,7 @@ def perform_elsewhere(world: World, step: Step, kill_at: int | None) -> None:
     """Make a call in another process; if that is killed, all of it has happened, or nothing."""
     world.note(f"in another process{'' if kill_at is None else f', killed at moment {kill_at}'}")
     world.note(f"{step.kind}: {json.dumps(step.call, ensure_ascii=False)[:2_000]}")
+    world.calls.append((step.call, None))
     answer = launcher().call(world.uri, step.call, kill_at)
     if answer is not None:
         world.counts["elsewhere"] += 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.world.campaign import run_campaign
+from tests.world.campaign import run_campaign, shortest_script
 from tests.world.generator import run_history
-from tests.world.shrink import shrink
+from tests.world.mutants import MUTANTS, hunt
 
 # Another sample with every change of this number.
 FIRST_SEED = 1
@@ -22,7 +22,13 @@ def test_history_agrees_with_the_model(tmp_path: Path, seed: int) -> None:
     result = run_history(seed, root=tmp_path)
     print(f"seed {seed}: {result.operations} operations, {dict(sorted(result.counts.items()))}")
     if result.failure is not None:
-        pytest.fail(shrink(result.failure, root=tmp_path, seconds=30).script(), pytrace=False)
+        pytest.fail(shortest_script(result.failure, root=tmp_path, seconds=30), pytrace=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_found(tmp_path: Path, name: str) -> None:
+    assert hunt(name, root=tmp_path) is not None
 
 
 @pytest.mark.long

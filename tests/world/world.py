@@ -10,7 +10,7 @@ from typing import Any
 
 import omnigraph as og
 from omnigraph.graph import Graph
-from tests.world.calls import Answer, run
+from tests.world.calls import Answer, Call, run
 from tests.world.model import Model, Shown, State, same_state
 from tests.world.mutations import PLACEHOLDER
 from tests.world.schema_model import ENDS, Property, Schema, Type, source_text
@@ -78,6 +78,8 @@ class World:
         self.model.publish("main", commit.commit_id, {key: {} for key in schema}, schema, "init")
         self.counts: Counter[str] = Counter()
         self.log: list[str] = []
+        # Every call that was made, with the commit that it made, if any.
+        self.calls: list[tuple[Call, str | None]] = []
         # Of the operation that is under way.
         self.number = 0
 
@@ -101,12 +103,14 @@ class World:
     def perform(self, step: Step) -> Answer:
         """Make a call, and let the model follow."""
         self.note(f"{step.kind}: {shown_call(step.call)}")
+        self.calls.append((step.call, None))
         answer = run(self.graph, step.call)
         self.follow(step, answer)
         return answer
 
     def follow(self, step: Step, answer: Answer) -> None:
         """Hold an answer against what was expected, and change the model as the graph has changed."""
+        self.calls[-1] = (step.call, answer.get("commit"))
         if "error" in answer:
             self.log.append(f"   refused: {answer['error']} {answer['rule']} {answer['message'][:300]}")
             self._follow_refusal(step, answer)
@@ -209,8 +213,12 @@ def shown_call(call: dict[str, Any]) -> str:
 
 
 def any_entity(model: Model, random: Random, branch: str) -> tuple[Type, str] | None:
+    """Choose an entity, often of a type that came with a schema change."""
     schema, state = model.schema(branch), model.state(branch)
     among = [(schema[key], entity) for key in sorted(schema) for entity in state.get(key, {})]
+    late = [one for one in among if one[0].id not in model.commits[0].schema]
+    if late and random.random() < 0.5:
+        among = late
     return random.choice(among) if among else None
 
 

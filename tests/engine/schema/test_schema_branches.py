@@ -279,3 +279,22 @@ def test_merge_data_conflicts_are_told_with_the_merged_names(graph: Graph) -> No
     choice = {"type_key": "node:Person", "entity_id": "Bob", "take": "theirs"}
     graph.branches.merge("review", resolutions=[choice])
     assert rows(graph, PERSON)["Bob"]["years"] == 2
+
+
+def test_additions_through_a_third_branch_reuse_no_identity(tmp_path: Path) -> None:
+    """`late` still counts as `early` did when it began, and gets what `early` added since by way of `other`."""
+    graph = og.init(tmp_path / "graph.omni", "node P { k: String @key }\nnode Q { k: String @key }")
+    graph.branches.create("early")
+    graph.schema.apply("node P { k: String @key }\nnode Q { k: String @key  a: I32? }", branch="early")
+    graph.branches.create("late", "early")
+    graph.branches.create("other")
+    wider = "node P { k: String @key  b: I32? }\nnode Q { k: String @key  a: I32?  c: I32? }"
+    graph.schema.apply(wider, branch="early")
+    graph.branches.merge("early", into="other")
+    assert graph.branches.merge("other", into="late").outcome == "fast_forward"
+    graph.schema.apply(wider.replace("c: I32?", "c: I32?  d: I32?"), branch="late")
+    graph.load([{"type": "Q", "data": {"k": "q", "a": 1, "c": 2, "d": 3}}], branch="late")
+    graph.branches.merge("late", into="early")
+    graph.branches.merge("early")
+    assert graph.get("Q", "q") == {"id": "q", "k": "q", "a": 1, "c": 2, "d": 3}
+    assert graph.maintenance.verify().is_sound

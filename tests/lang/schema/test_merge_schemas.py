@@ -115,7 +115,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "names may clash": (merge_module, "_find_clashes", lambda merged: iter(())),
     "references may dangle": (merge_module, "_find_dangling", lambda merged: iter(())),
     "counter of theirs": (merge_module, "later_identity", lambda ours, theirs: theirs),
-    "counter of ours": (merge_module, "later_identity", lambda ours, theirs: ours),
+    "counter that is in use": (merge_module, "unused_identity", lambda counter, _: counter - 1),
 }
 
 

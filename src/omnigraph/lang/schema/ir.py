@@ -60,6 +60,21 @@ def later_identity(ours: int, theirs: int) -> int:
     return max(ours, theirs) if ours >> _SPACE_BITS == theirs >> _SPACE_BITS else ours
 
 
+def unused_identity(next_identity_id: int, identities: Identities) -> int:
+    """Return the next identity, or a later one in its space that is above every identity in use.
+
+    A merge brings in what another branch has numbered, perhaps in the space of the branch that both came from.
+    """
+    used = [item for kind in KINDS for ids in identities.of(kind).values() for item in _ids_of(ids)]
+    space = next_identity_id >> _SPACE_BITS
+    return max([next_identity_id, *(item + 1 for item in used if item >> _SPACE_BITS == space)])
+
+
+def _ids_of(ids: TypeIds) -> list[int]:
+    incarnation = [] if ids.incarnation_id is None else [ids.incarnation_id]
+    return [ids.type_id, *ids.property_ids.values(), *incarnation]
+
+
 def is_exhausted(next_identity_id: int, space: int) -> bool:
     """Return True if the next identity does not fit its space any more."""
     return next_identity_id > IDENTITY_MAX or (space > 0 and next_identity_id >> _SPACE_BITS != space)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Embed, PropertyType
 from omnigraph.lang.schema.ast import KINDS, Kind
-from omnigraph.lang.schema.ir import SchemaIR, later_identity
+from omnigraph.lang.schema.ir import SchemaIR, later_identity, unused_identity
 from omnigraph.lang.schema.shape import (
     MARKS,
     ConstraintShape,
@@ -91,7 +91,7 @@ def merge_schemas(
     if merge.conflicts:
         return SchemaMerge(None, tuple(merge.conflicts))
     shape, identities = _assemble(merged)
-    next_identity_id = later_identity(ours.next_identity_id, theirs.next_identity_id)
+    next_identity_id = unused_identity(later_identity(ours.next_identity_id, theirs.next_identity_id), identities)
     return SchemaMerge(SchemaIR(ours.domain, next_identity_id, shape, identities))
 
 
