@@ -124,6 +124,8 @@ def shape(expression: ast.Expression) -> tuple[Any, ...]:
         return (expression.name,)
     if isinstance(expression, ast.Literal):
         return expression.scalar, expression.value
+    if isinstance(expression, ast.Subquery):
+        return expression.word, expression.span
     operator = getattr(expression, "operator", None)
     word = getattr(expression, "function", None) or (operator.text if operator is not None else None)
     parts = tuple(shape(part) for part in ast.parts_of(expression))

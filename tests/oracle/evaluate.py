@@ -192,6 +192,9 @@ class _Evaluator(Walking):
                     return self.of_entity(expression.function, bound)
         if isinstance(expression, COMPUTED) or (isinstance(expression, ast.Call) and expression.function in FUNCTIONS):
             return self.computed(expression, row, scope)
+        if isinstance(expression, ast.Subquery):
+            matches = sum(1 for _ in self.solutions(self.patterns.subqueries[id(expression)], row))
+            return matches > 0 if expression.word == "exists" else matches
         if isinstance(expression, ast.Alias):
             assert expression.name == "null"
             return None
@@ -315,6 +318,8 @@ class _Evaluator(Walking):
         )
         found = [longer for row in rows for longer in self.solutions(block, row)]
         self.scope = block.scope
+        for expression in (*(one.expression for one in (*projections, *read.order)), *read.distinct_on):
+            self.patterns.resolve(expression, block.scope, self.patterns.left)
         is_grouped = any(has_aggregate(one.expression) for one in read.projections)
         if read.distinct_on:
             found = self.first_of_each(read, block, found)

@@ -95,6 +95,8 @@ class Patterns:
         self.spaces: dict[str, str] = {}
         # The types that bindings leave to variables: walks lead from and to nodes of these.
         self.left: dict[str, str] = {}
+        # The patterns in expressions, by the place in memory of what is written.
+        self.subqueries: dict[int, Block] = {}
 
     def pattern(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str]) -> Block:
         """Resolve the pattern of a read; what it leaves to variables holds behind it, too."""
@@ -143,7 +145,16 @@ class Patterns:
                 clause
             ):
                 block.conditions.append(clause)
+                self.resolve(clause, block.scope, left)
         return block
+
+    def resolve(self, expression: ast.Expression, scope: Mapping[str, str], left: Mapping[str, str]) -> None:
+        """Resolve the patterns in an expression against the variables around them."""
+        if isinstance(expression, ast.Subquery):
+            self.subqueries[id(expression)] = self.block(expression.clauses, scope, dict(left))
+            return
+        for part in ast.parts_of(expression):
+            self.resolve(part, scope, left)
 
     def _space(self, walk: Walk) -> str:
         ends = (name for way in walk.ways for name in (way.source, way.target))

@@ -74,6 +74,11 @@ class Stages:
     def value(self) -> None:
         """Bind a number or a text that is computed from a row; beside an aggregate it is a group key."""
         written = Expressions(self.maker, self.scope)
+        matches = self.maker.subquery(self.scope, "count") if self.maker.often(1, 5) else None
+        if matches is not None:
+            name = self.maker.fresh()
+            self.add(f"{matches} as ${name}", Bound(name, HOPS))
+            return
         is_text = self.maker.often(1, 2)
         text = written.text() if is_text else written.integer()
         if any(f"${one.name}." in text for one in self.scope):

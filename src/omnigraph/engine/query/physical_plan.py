@@ -27,6 +27,7 @@ from omnigraph.engine.query.paths import path_key
 from omnigraph.engine.query.planning import Planner, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
+from omnigraph.engine.query.subqueries import CountJoin
 from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
@@ -426,6 +427,8 @@ def _report_steps(
         if step.inner is not None:
             inner, solutions = _report_steps(run, step.inner, outer, profile)
             rows = max(outer, solutions) if isinstance(step, operators.OptionalJoin) else outer * 0.5
+            if isinstance(step, CountJoin):
+                rows = outer
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected_traversal(run, step, outer)
         details = {**actual, **_describe_text_searches(run, step)}
         reports.append(OperatorReport(step.title, round(rows), details, inner))

@@ -31,6 +31,8 @@ QUERY_WORDS: Final = MappingProxyType(
         "limit": "Returns at most this many rows.",
         "optional": "A block that keeps a row without inner solutions, with nulls.",
         "not": "`not { … }` keeps a row if the block has no solution.",
+        "exists": "`exists { … }`: true if the pattern matches beside the row.",
+        "count": "`count { … }`: in how many ways the pattern matches. `count(x)`, `count(*)`: an aggregate.",
         "as": "Names a column, or binds the hops of a traversal or a value of a `with`.",
         "asc": "Ascending; nulls first.",
         "desc": "Descending; nulls last.",

@@ -157,6 +157,9 @@ class Builder(Transformer[Token, Any]):
         *branches, _, otherwise, end = rest
         return ast.Case(tuple(branches), None if otherwise is None else _expression(otherwise), span_of(word, end))
 
+    def subquery(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Subquery:
+        return ast.Subquery(str(word), clauses, span_of(word))
+
     def comparison(self, left: Operand, operator: Token, right: Operand) -> ast.Comparison:
         a, b = _expression(left), _expression(right)
         return ast.Comparison(a, _name(operator), b, a.span.to(b.span))

@@ -71,9 +71,12 @@ def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
     if isinstance(typed, ir.TypeRef) and isinstance(written, ast.PropertyAccess):
         # `type($v)` and `$v.@type` are one value, named as they are written.
         name = f"{written.variable.text}.{written.property.text}"
+    if isinstance(written, ast.Subquery):
+        name = written.word
     column = ir.Column(alias or name, typed, typed.type)
     type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
-    return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
+    described = name if isinstance(written, ast.Subquery) else _described_name(typed)
+    return Returned(column, alias, DescribedColumn(alias or described, type_name))
 
 
 def _with_unique_names(returned: list[Returned], names: set[str]) -> tuple[Returned, ...]:

@@ -352,6 +352,8 @@ def describe(expression: ir.Expr) -> str:
         return f"`{owner}{name}` is {expression.type}"
     if isinstance(expression, ir.ParameterRef):
         return f"`${expression.name}` is {expression.type}"
+    if isinstance(expression, ir.CountRef):
+        return f"`count {{ … }}` is {expression.type}"
     if isinstance(expression, ir.HopsRef | ir.ValueRef):
         return f"`${expression.variable}` is {expression.type}"
     if isinstance(expression, ir.ColumnRef):

@@ -78,11 +78,22 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
             yield from (_INDENT + line for line in _pipeline(operator.inner))
 
 
-def _join_word(operator: ir.AntiJoin | ir.OptionalJoin) -> str:
+def _join_word(operator: ir.Join) -> str:
     if isinstance(operator, ir.AntiJoin):
         return "anti join"
+    if isinstance(operator, ir.CountJoin):
+        return f"{'test' if operator.is_existence else 'count'} matches as {show_count(operator.variable)}"
     names = ", ".join(f"${item.variable}: {item.type_name or 'I64'}?" for item in operator.bindings)
     return f"optional join{' ' + names if names else ''}"
+
+
+def show_count(variable: str) -> str:
+    """Return the name of what a pattern in an expression counts.
+
+    >>> show_count("~exists2")
+    'exists2'
+    """
+    return variable.removeprefix("~")
 
 
 def _expand(operator: ir.Expand) -> str:
@@ -151,6 +162,8 @@ def _show(expression: ir.Expr) -> str:
             return "now()"
         case ir.PropertyRef(variable=variable):
             return f"${variable}.{expression.written()}"
+        case ir.CountRef(variable=variable):
+            return show_count(variable)
         case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef():
             return f"${expression.variable}"
         case ir.TypeRef(variable=variable):

@@ -15,6 +15,7 @@ _BEHIND: Final = 60
 
 _MATCH_FORM: Final = "`match { $a: Person $a knows $b } return { $b.name }`"
 _SELECT: Final = re.compile(r"(?:select\s+(?P<columns>[\w\s,.*]*?)\s+)?from\s+(?P<type>\w+)", re.IGNORECASE)
+_IN_SUBQUERY: Final = re.compile(r"\b(?:exists|count)\s*\{\s*match\s*$", re.IGNORECASE)
 _ARROW: Final = re.compile(r"-\[|\]-|->|<-|--")
 
 # What is not a word here, whatever follows it.
@@ -66,6 +67,8 @@ def hint_from_other_languages(
         return hint
     if token == "(" and before.lower() == "match":
         return f"a pattern stands in braces, its variables begin with `$`: {_MATCH_FORM}"
+    if token == "{" and before.lower() == "match" and _IN_SUBQUERY.search(text, max(0, offset - _BEHIND), offset):
+        return "the pattern stands in the braces alone: `exists { $a knows $b }`, `count { $a knows $b }`"
     return (
         _symbol_hint(token, before, text, offset)
         or _clause_hint(word, before, text, offset, accepted)

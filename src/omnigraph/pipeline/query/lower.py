@@ -131,6 +131,8 @@ class Lowering:
                     rows = self._anti(operator, self._or_empty_row(rows))
                 case ir.OptionalJoin():
                     rows = self._optional(operator, self._or_empty_row(rows))
+                case ir.CountJoin():
+                    rows = self._counted(operator, self._or_empty_row(rows))
         return self._or_empty_row(rows)
 
     def _or_empty_row(self, rows: Any) -> Any:
@@ -386,6 +388,18 @@ class Lowering:
         if not keys:
             return rows.join(solved, self._functions.lit(True), "left")
         return rows.join(solved, self._same(keys), "left").drop(*(f"k{index}" for index in range(len(keys))))
+
+    def _counted(self, operator: ir.CountJoin, rows: Any) -> Any:
+        functions = self._functions
+        keys, solved = self._solve(operator.inner, rows)
+        solutions = solved.select(*self._renamed(keys))
+        if operator.is_existence:
+            solutions = solutions.distinct() if keys else solutions.limit(1)
+        names = [f"k{index}" for index in range(len(keys))]
+        counts = solutions.groupBy(*names).agg(functions.count(functions.lit(1)).alias("n"))
+        joined = rows.join(counts, self._same(keys), "left") if keys else rows.crossJoin(counts)
+        number = functions.coalesce(functions.col("n"), functions.lit(0)).cast("long")
+        return joined.withColumn(self._names(operator.variable, HOPS), number).drop("n", *names)
 
     def _solve(self, inner: tuple[ir.Operator, ...], rows: Any) -> tuple[list[str], Any]:
         """Return the columns that an inner pattern depends on, and its solutions for their distinct values."""

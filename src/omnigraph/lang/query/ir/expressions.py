@@ -101,6 +101,11 @@ class HopsRef:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRef(HopsRef):
+    """How many solutions a block has beside a row, as a `CountJoin` has counted them; 0 or 1 if it asks whether."""
+
+
+@dataclass(frozen=True, slots=True)
 class TypeRef:
     """The name of the type of a bound node or edge."""
 

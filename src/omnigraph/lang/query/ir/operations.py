@@ -175,7 +175,18 @@ class OptionalJoin:
     bindings: tuple[Bound, ...]
 
 
-Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin
+@dataclass(frozen=True, slots=True)
+class CountJoin:
+    """Bind how many results the inner pipeline has, started from that row; with `is_existence`, 1 or 0."""
+
+    inner: tuple[Operator, ...]
+    variable: str
+    is_existence: bool
+
+
+Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin | CountJoin
+# Operators that run a pipeline of their own.
+Join: TypeAlias = AntiJoin | OptionalJoin | CountJoin
 
 
 @dataclass(frozen=True, slots=True)
