@@ -38,6 +38,7 @@ class Columns:
     order: tuple[ast.Ordering, ...]
     skip: ast.Bound | None
     limit: ast.Bound | None
+    limit_per: ast.LimitPer | None = None
 
 
 @dataclass(frozen=True)

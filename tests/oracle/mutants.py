@@ -332,6 +332,10 @@ def _coalesce_backwards(node: Any) -> Any:
 
 
 MUTANTS: Mapping[str, Mutant] = {
+    "one row more of each group": on(ir.GroupLimit, count=lambda node: _one_more(node.count)),
+    "a group is told apart by its first key": on(ir.GroupLimit, keys=lambda node: node.keys[:1]),
+    "exists is always true": on(ir.CountJoin, inner=lambda node: ()),
+    "count is whether": on(ir.CountJoin, is_existence=lambda node: True),
     "a walk does not see the narrower type of its end": narrower_types_are_unseen,
     "a with returns equal rows once": on(ir.ReadIR, source=_distinct_source),
     "a with takes the values of another row": values_of_the_next_row,
@@ -399,6 +403,10 @@ MUTANTS: Mapping[str, Mutant] = {
 
 # What a query must contain for some defects to show, as a regular expression; nearly all others pass them.
 CONSTRUCTS: Mapping[str, str] = {
+    "one row more of each group": " per ",
+    "a group is told apart by its first key": r" per \{[^}]*,",
+    "exists is always true": "exists",
+    "count is whether": r"count \{",
     "a walk does not see the narrower type of its end": r"(?:not|optional) \{ \$(\w): (?:City|Person)  \$\1 [lv]i",
     "a with returns equal rows once": r"with \{",
     "a with takes the values of another row": r" as \$.*\} .*\n.*match",

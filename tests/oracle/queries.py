@@ -345,8 +345,16 @@ class Maker(Walks):
         if wanted:
             order = [key + self.pick(("", " asc", " desc")) for key in sorted(wanted)]
             parts.append(f"order {{ {', '.join(order)} }}")
+        groups = self.sortable(scope) + self.identities(scope)
+        if groups and not is_grouped and not is_distinct and self.often(1, 6):
+            parts.append(self.limit_per(groups))
         parts += [f"{word} {self.page()}" for word in ("skip", "limit") if self.often(1, 4)]
         return "\n  ".join(parts)
+
+    def limit_per(self, keys: list[str]) -> str:
+        """Return how many rows of each group are left."""
+        chosen = sorted({self.pick(keys) for _ in range(1 + self.below(2))})
+        return f"limit {self.page()} per {{ {', '.join(chosen)} }}"
 
     def page(self) -> str:
         number = self.below(6)

@@ -22,6 +22,8 @@ class Stages:
         self.shown: list[str] = []
         self.bound: list[Bound] = []
         self.order: list[str] = []
+        # What is passed on under its own name.
+        self.passed: list[str] = []
 
     def write(self) -> str:
         """Return the stage."""
@@ -66,6 +68,8 @@ class Stages:
                 self.add(f"${one.name} as ${renamed.name}", renamed)
             else:
                 self.add(f"${one.name}", one)
+                # Paths are told apart by their nodes, not by what they are.
+                self.passed += [f"${one.name}"] if one.type != PATH else []
 
     def add(self, text: str, one: Bound) -> None:
         self.shown.append(text)
@@ -109,6 +113,9 @@ class Stages:
         parts: list[str] = []
         if keys and maker.often(1, 3):
             parts.append(f"order {{ {maker.pick(keys)}{maker.pick(('', ' desc'))} }}")
+        groups = self.passed if is_by_columns else maker.sortable(self.scope) + maker.identities(self.scope)
+        if groups and maker.often(1, 5):
+            parts.append(maker.limit_per(groups))
         if parts and maker.often(1, 4):
             parts.append(f"skip {maker.below(3)}")
         if parts and maker.often(1, 2):

@@ -228,7 +228,8 @@ def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) ->
 
 def _has_rows_of_ids(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     is_plain = not query.is_grouped and not query.distinct_on and query.rank is None
-    return is_plain and query.skip is None and query.limit is None and returns_identity(query, keys)
+    is_whole = query.skip is None and query.limit is None and query.limit_per is None
+    return is_plain and is_whole and returns_identity(query, keys)
 
 
 def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
@@ -255,7 +256,11 @@ def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     if query.having is not None:
         yield query.having
     yield from query.distinct_on
-    yield from (bound for bound in (query.skip, query.limit) if isinstance(bound, ir.ParameterRef))
+    per = query.limit_per
+    if per is not None:
+        yield from per.keys
+    bounds = (query.skip, query.limit, None if per is None else per.count)
+    yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
 
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
@@ -505,6 +510,10 @@ def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) ->
         parts.append(f"ranked by {type(query.rank).__name__.lower()}")
     if query.order:
         parts.append(f"in order of {len(query.order)} keys" if len(query.order) > 1 else "in order")
+    if query.limit_per is not None:
+        count = query.limit_per.count
+        shown = count if isinstance(count, int) else f"${count.name}"
+        parts.append(f"limit {shown} per {len(query.limit_per.keys)} keys")
     if isinstance(query.limit, int):
         parts.append(f"limit {query.limit}")
         rows = min(rows, query.limit)

@@ -359,6 +359,18 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPer:
+    """`limit n per { key, … }`: of the rows that are equal in the keys, the first in order."""
+
+    count: Bound
+    keys: tuple[Expression, ...]
+
+    @property
+    def span(self) -> Span:
+        return self.count.span
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """A read; `distinct_on` are the keys of which the first row each is returned.
 
@@ -374,6 +386,7 @@ class Read:
     skip: Bound | None
     limit: Bound | None
     stages: tuple[Read, ...] = ()
+    limit_per: LimitPer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from omnigraph.lang.query.check_returns import (
     check_bound,
     check_distinct_on,
     check_having,
+    check_limit_per,
     check_order,
     check_projections,
 )
@@ -61,6 +62,7 @@ def _check_part(
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
     rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
     distinct_on = check_distinct_on(ctx, block.scope, read, is_grouped, rank)
+    limit_per = check_limit_per(ctx, block.scope, read, returned, is_grouped, rank)
     counts, ctx.counts = ctx.counts, []
     pipeline: tuple[ir.Operator, ...] = ()
     if not is_refused(ctx):
@@ -79,6 +81,7 @@ def _check_part(
         having=having,
         distinct_on=distinct_on,
         source=source,
+        limit_per=limit_per,
     )
     return block, returned, compiled
 
@@ -86,7 +89,8 @@ def _check_part(
 def _result_patterns(read: ast.Read) -> Iterator[ast.Subquery]:
     """Yield the patterns in what a read makes of its rows."""
     columns = (item.expression for item in read.projections if isinstance(item, ast.Projection))
-    for expression in (*columns, *(key.expression for key in read.order), *read.distinct_on):
+    per = read.limit_per.keys if read.limit_per is not None else ()
+    for expression in (*columns, *(key.expression for key in read.order), *read.distinct_on, *per):
         yield from (part for part in ast.walk_expression(expression) if isinstance(part, ast.Subquery))
 
 

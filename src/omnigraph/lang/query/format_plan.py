@@ -57,6 +57,10 @@ def _tail(query: ir.ReadIR, word: str) -> Iterator[str]:
     if query.order:
         keys = (f"{_show(key.expression)} {'desc' if key.descending else 'asc'}" for key in query.order)
         yield f"order {', '.join(keys)}"
+    if query.limit_per is not None:
+        count = query.limit_per.count
+        shown = count if isinstance(count, int) else _show(count)
+        yield f"limit {shown} per {', '.join(_show(key) for key in query.limit_per.keys)}"
     for name, bound in (("skip", query.skip), ("limit", query.limit)):
         if bound is not None:
             yield f"{name} {bound if isinstance(bound, int) else _show(bound)}"

@@ -119,6 +119,8 @@ def _clause_hint(word: str, before: str, text: str, offset: int, accepted: froze
     """Return a hint for a clause that is written without its braces, or in two words."""
     if before == "order" and ("OPEN_BRACE" in accepted or word == "by"):
         return "the keys stand in braces: `order { $p.name desc }`"
+    if (before == "per" and "OPEN_BRACE" in accepted) or (word == "by" and "_PER" in accepted):
+        return "the first rows of each group are `limit 3 per { $p.country }`, behind the `order`"
     if before in ("return", "with", "distinct") and "OPEN_BRACE" in accepted and word != "distinct":
         form = "`with { $p, count(*) as $n }`" if before == "with" else "`return { $p.name as name }`"
         return f"the columns stand in braces: {form}"

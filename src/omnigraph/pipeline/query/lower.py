@@ -442,7 +442,9 @@ def _projected(spark: Any, plan: ReadPlan, run: QueryRun) -> Any:
     roots = {operator.variable for operator in pipeline if isinstance(operator, ir.NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
     rows = lowering.pipeline(pipeline, start, narrow)
-    return Projection(plan, expressions, search).run(rows, cut)
+    per = plan.query.limit_per
+    per_group = 0 if per is None else run.bound(per.count, "limit")
+    return Projection(plan, expressions, search).run(rows, cut, per_group)
 
 
 def _bound(spark: Any, source: Source, run: QueryRun, names: Names, lowering: Lowering) -> Any:

@@ -124,6 +124,8 @@ def _late_expressions(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Ite
             yield column.expression
     yield from (key.expression for key in read.order)
     yield from read.distinct_on
+    if read.limit_per is not None:
+        yield from read.limit_per.keys
 
 
 def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:

@@ -206,6 +206,14 @@ class OrderKey:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """How many rows of those that are equal in the keys are returned, the first in order."""
+
+    count: int | ParameterRef
+    keys: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadIR:
     """A read. A `rank` replaces the order keys; `is_grouped` is True if any column is an aggregate.
 
@@ -227,6 +235,7 @@ class ReadIR:
     having: Expr | None = None
     distinct_on: tuple[Expr, ...] = ()
     source: ReadIR | Union | None = None
+    limit_per: GroupLimit | None = None
 
     @property
     def returned(self) -> tuple[Column, ...]:
@@ -235,8 +244,9 @@ class ReadIR:
 
     @property
     def is_ordered(self) -> bool:
-        """True if rows have an order: by keys, or for pages (`skip`) by what breaks ties."""
-        return bool(self.order) or (self.skip is not None and self.rank is None)
+        """True if rows have an order: by keys, or for pages (`skip`) and the first of groups by what breaks ties."""
+        is_cut = self.skip is not None or self.limit_per is not None
+        return bool(self.order) or (is_cut and self.rank is None)
 
 
 @dataclass(frozen=True, slots=True)
