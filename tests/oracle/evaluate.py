@@ -94,7 +94,10 @@ class _Evaluator(Walking):
     def optional(self, block: Block, new: list[str], row: Row) -> list[Row]:
         return list(self.solutions(block, row)) or [row | dict.fromkeys(new)]
 
-    def extended(self, step: Scan | Walk | Member, row: Row) -> Iterator[Row]:
+    def extended(self, step: Scan | Walk | Member | ast.Unwind, row: Row) -> Iterator[Row]:
+        if isinstance(step, ast.Unwind):
+            elements = self.value(step.collection, row) or ()
+            return (row | {step.variable.text: one} for one in elements)
         if isinstance(step, Member):
             way = row[step.path]
             nodes = way.nodes if isinstance(way, Way) else ()

@@ -105,6 +105,8 @@ class Maker(Walks):
     def clause(self, scope: list[Bound], depth: int) -> str:
         kind = self.below(12)
         nodes = [one for one in scope if not one.is_edge and one.type not in NO_ENTITY]
+        if self.often(1, 10):
+            return self.unwind(scope, [one for one in nodes if one.type == "Person"])
         if kind < 3:
             return self.filter(scope, 0)
         if kind < 4 and nodes:
@@ -129,6 +131,19 @@ class Maker(Walks):
             return f"{self.match(scope[-1], words[0])}  ${one.name}: {words[1]}"
         scope.append(one)
         return self.match(one, type_)
+
+    def unwind(self, scope: list[Bound], persons: list[Bound]) -> str:
+        """Bind the elements of a list: of a person, written, or a parameter."""
+        is_text = self.often(1, 2)
+        if persons and self.often(2, 3):
+            collection = f"${self.pick(persons).name}.{'tags' if is_text else 'nums'}"
+        else:
+            collection = self.collection(PropertyType(Scalar.STRING if is_text else Scalar.DATE))
+            is_text = is_text or "date" in collection
+        one = Bound(self.fresh(), TEXT if is_text else HOPS)
+        if "date" not in collection and not collection.startswith("$k") and collection != "[]":
+            scope.append(one)
+        return f"unwind {collection} as ${one.name}"
 
     def narrowing(self, scope: list[Bound]) -> list[str]:
         """Ask a narrower type of a node of several types that is bound outside, for the rest of the block."""

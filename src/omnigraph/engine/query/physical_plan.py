@@ -47,10 +47,13 @@ class ReadPlan:
         self.query = query
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
         self.source = _plan_source(query, catalog, keys)
-        self.tables = _named_variables(query.pipeline)
-        self.values: tuple[str, ...] = ()
+        self.values = _unwound_values(query.pipeline)
+        self.tables = {
+            name: type_ for name, type_ in _named_variables(query.pipeline).items() if name not in self.values
+        }
         if self.source is not None:
-            self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
+            self.tables = {**self.source.tables, **self.tables}
+            self.values = (*self.source.values, *self.values)
         self.projection = Projection(query, self.tables, self.values, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _used_parameters(query)
@@ -239,6 +242,17 @@ def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | Non
     return {name: type_ for name, type_ in types.items() if not name.startswith("~")}
 
 
+def _unwound_values(pipeline: Iterable[ir.Operator]) -> tuple[str, ...]:
+    """Return the names of the elements of lists that a pattern binds, in optional blocks, too."""
+    bound: list[str] = []
+    for operator in pipeline:
+        if isinstance(operator, ir.Unwind):
+            bound.append(operator.variable)
+        elif isinstance(operator, ir.OptionalJoin):
+            bound.extend(item.variable for item in operator.bindings if item.kind == "value")
+    return tuple(bound)
+
+
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
     """Return the parameters that a read uses, in name order."""
     used: set[str] = set()
@@ -273,6 +287,8 @@ def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
             yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
         elif isinstance(operator, ir.Filter):
             yield operator.condition
+        elif isinstance(operator, ir.Unwind):
+            yield operator.collection
         else:
             yield from _pattern_conditions(operator.inner)
 

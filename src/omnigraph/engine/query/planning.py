@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import compile_constant, compile_predicate, variables_of, walk
+from omnigraph.engine.query.expressions import compile_constant, compile_predicate, compile_value, variables_of, walk
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -31,6 +31,7 @@ from omnigraph.engine.query.operators import (
     compile_join,
 )
 from omnigraph.engine.query.subqueries import CountJoin
+from omnigraph.engine.query.unwinding import Unwind
 from omnigraph.engine.query.vectors import Ids
 from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, KINDS, Catalog, NodeType, TypeKey
 from omnigraph.lang.query import ir
@@ -261,6 +262,8 @@ class Planner:
                     _EMPTY_PIPELINE, tuple(item.variable for item in bindings), f"~row{next(self._markers)}"
                 )
 
+            case ir.Unwind(collection=collection, variable=variable):
+                return Unwind(compile_value(collection), variable, format_condition(collection))
             case ir.CountJoin(variable=variable, is_existence=is_existence):
                 return CountJoin(_EMPTY_PIPELINE, variable, is_existence, f"~row{next(self._markers)}")
 
@@ -420,7 +423,7 @@ def variable_types(operator: ir.Operator) -> dict[str, TypeKey | None]:
                 item.variable: TypeKey.of(item.kind, item.type_name) if item.type_name and item.kind in KINDS else None
                 for item in bindings
             }
-        case ir.CountJoin(variable=variable):
+        case ir.CountJoin(variable=variable) | ir.Unwind(variable=variable):
             return {variable: None}
         case _:
             return {}
@@ -438,6 +441,8 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
         used |= {operator.path.end} if operator.path is not None and operator.path.end is not None else set()
     elif isinstance(operator, ir.PathNodes):
         used.add(operator.path)
+    elif isinstance(operator, ir.Unwind):
+        used |= variables_of(operator.collection)
     elif isinstance(operator, ir.Join):
         used |= free_variables(operator.inner)
     return used - _defined_variables(operator)

@@ -29,6 +29,7 @@ QUERY_WORDS: Final = MappingProxyType(
         "order": "Sorts the rows: `order { column desc, other }`.",
         "skip": "Leaves out the first rows.",
         "limit": "Returns at most this many rows.",
+        "unwind": "`unwind $v.tags as $tag`: each element of a list, a row each.",
         "per": "`limit 3 per { key }`: the first rows of each group, in the order of the query.",
         "optional": "A block that keeps a row without inner solutions, with nulls.",
         "not": "`not { … }` keeps a row if the block has no solution.",

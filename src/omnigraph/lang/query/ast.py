@@ -225,6 +225,8 @@ def expressions_in(clauses: Iterable[Clause]) -> Iterator[Expression]:
     for clause in clauses:
         if isinstance(clause, Negation | Optional):
             yield from expressions_in(clause.clauses)
+        elif isinstance(clause, Unwind):
+            yield clause.collection
         elif not isinstance(clause, Binding | Traversal | Path):
             yield clause
 
@@ -239,7 +241,7 @@ def names_bound_in(clauses: Iterable[Clause]) -> Iterator[str]:
         elif isinstance(clause, Traversal):
             names = (clause.left, clause.right, clause.edge_variable, clause.hops_variable)
             yield from (name.text for name in names if name is not None and name.text != "_")
-        elif isinstance(clause, Binding) and clause.variable.text != "_":
+        elif isinstance(clause, Binding | Unwind) and clause.variable.text != "_":
             yield clause.variable.text
 
 
@@ -323,7 +325,16 @@ class Optional:
     span: Span
 
 
-Clause: TypeAlias = Binding | Traversal | Path | Negation | Optional | Expression
+@dataclass(frozen=True, slots=True)
+class Unwind:
+    """`unwind list as $element`: each element of a list, a row each."""
+
+    collection: Expression
+    variable: Name
+    span: Span
+
+
+Clause: TypeAlias = Binding | Traversal | Path | Unwind | Negation | Optional | Expression
 
 
 @dataclass(frozen=True, slots=True)

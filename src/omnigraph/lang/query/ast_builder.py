@@ -226,6 +226,10 @@ class Builder(Transformer[Token, Any]):
                 _check_depth(clause)
         return clauses
 
+    def unwind(self, collection: Operand, _as: Token, variable: Token) -> ast.Unwind:
+        written = _check_depth(collection)
+        return ast.Unwind(written, _name(variable), written.span.to(span_of(variable)))
+
     def negation(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Negation:
         return ast.Negation(clauses, span_of(word))
 

@@ -50,7 +50,8 @@ class Variable:
         return self.narrowed or self.type_name
 
     def bound(self) -> Bound:
-        return Bound(self.name, self.kind.value, self.type_name)
+        type_name = str(self.value_type) if self.kind is Kind.VALUE else self.type_name
+        return Bound(self.name, self.kind.value, type_name)
 
 
 class Scope(dict[str, Variable]):

@@ -20,8 +20,9 @@ from omnigraph.lang.query.check_context import (
     TooManyFindings,
     Variable,
     shared_properties,
+    with_null,
 )
-from omnigraph.lang.query.check_expressions import check_condition, variables_of
+from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression, variables_of
 from omnigraph.lang.query.check_traversals import (
     NOT_NODES,
     Walk,
@@ -30,7 +31,7 @@ from omnigraph.lang.query.check_traversals import (
     names_of,
     path_of_nodes,
 )
-from omnigraph.lang.query.check_values import match_value
+from omnigraph.lang.query.check_values import describe, element_type, match_value
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Block:
     negations: list[Block] = field(default_factory=list)
     # What the conditions, or the result behind the pattern, ask of patterns beside each row.
     counts: list[Counted] = field(default_factory=list)
+    unwinds: list[ir.Unwind] = field(default_factory=list)
 
 
 def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> Block:
@@ -90,6 +92,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
             traversal = clause.traversal if isinstance(clause, ast.Path) else clause
             if not _uses_optional_variable(ctx, scope, optional_names, clause, [traversal.left, traversal.right]):
                 _append_valid(block.walks, check_walk(ctx, scope, clause))
+        elif isinstance(clause, ast.Unwind):
+            read = [ast.Name(name, clause.collection.span) for name in variables_of(clause.collection)]
+            if not _uses_optional_variable(ctx, scope, optional_names, clause, read):
+                _check_unwind(ctx, block, clause)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
         elif (named := path_of_nodes(clause)) is not None and _binds_path_nodes(
@@ -117,6 +123,33 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
             block.negations.append(check_block(ctx, clause.clauses, scope))
     ctx.counts = around
     return block
+
+
+def _check_unwind(ctx: Context, block: Block, clause: ast.Unwind) -> None:
+    """Check a list and bind its elements, even on errors, so that later clauses report no consequences."""
+    scope, name = block.scope, clause.variable.text
+    if name == "_" or name in scope or name in ctx.params:
+        hint = "use a variable with a name" if name == "_" else "use an unused name"
+        ctx.report("T44", clause.variable.span, f"`${name}` cannot hold the elements of a list", hint)
+        return
+    typed = None
+    if _has_pattern(clause.collection):
+        message = "a list of `unwind` cannot depend on a pattern"
+        ctx.report("T44", clause.collection.span, message, "compute it in a `with`, and unwind it behind that")
+    else:
+        typed = check_expression(ctx, scope, clause.collection, Role.VALUE)
+    if typed is None or typed.type is None:
+        scope.mark_broken([name])
+        return
+    if not typed.type.is_list:
+        hint = "name a property, a parameter or a value that is a list, such as `$v.tags`"
+        ctx.report("T44", clause.collection.span, f"`unwind` takes a list, but {describe(typed)}", hint)
+        scope.mark_broken([name])
+        return
+    # Stored lists and literals hold no nulls.
+    element = with_null(element_type(typed.type), not isinstance(typed, ir.PropertyRef | ir.Literal))
+    scope[name] = Variable(name, Kind.VALUE, value_type=element)
+    block.unwinds.append(ir.Unwind(typed, name, element))
 
 
 def _has_pattern(condition: ast.Expression) -> bool:
@@ -247,7 +280,8 @@ def _report_unknown_type(ctx: Context, clause: ast.Binding) -> None:
 
 def count_clause(ctx: Context, clause: ast.Clause) -> None:
     """Limit the clauses that the planner has to order against each other; conditions do not count."""
-    if isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional | ast.Negation | ast.Subquery):
+    counted = ast.Binding | ast.Traversal | ast.Path | ast.Unwind | ast.Optional | ast.Negation | ast.Subquery
+    if isinstance(clause, counted):
         ctx.pattern_clauses += 1
         if ctx.pattern_clauses > QUERY_CLAUSES_MAX:
             message = f"a query has at most {QUERY_CLAUSES_MAX} bindings, walks and blocks"
@@ -276,7 +310,7 @@ def _uses_optional_variable(
 
 def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
     for clause in clauses:
-        if isinstance(clause, ast.Binding):
+        if isinstance(clause, ast.Binding | ast.Unwind):
             yield clause.variable.text
         elif isinstance(clause, ast.Traversal):
             yield from names_of(clause)
@@ -293,7 +327,7 @@ def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tup
     for clause in clauses:
         if isinstance(clause, ast.Negation | ast.Optional | ast.Subquery):
             yield from find_rebound(clause.clauses, names)
-        elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path) and _has_pattern(clause):
+        elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Unwind) and _has_pattern(clause):
             yield from find_rebound(ast.parts_of(clause), names)
         else:
             yield from ((name, clause) for name in dict.fromkeys(_bound_names([clause])) if name in names)
@@ -310,6 +344,8 @@ def mentioned_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
             yield from mentioned_names(clause.clauses)
         elif isinstance(clause, ast.Binding | ast.Traversal | ast.Path):
             yield from _bound_names([clause])
+        elif isinstance(clause, ast.Unwind):
+            yield from (clause.variable.text, *variables_of(clause.collection))
         else:
             yield from variables_of(clause)
 

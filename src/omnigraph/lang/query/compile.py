@@ -107,6 +107,7 @@ class _Pattern:
             if right != left:
                 self._touching.setdefault(right, []).append(index)
         self._path_nodes = list(block.path_nodes)
+        self._unwinds = list(block.unwinds)
         self._types = {name: variable.type_name for name, variable in block.scope.items()}
         self._waiting: list[int] = []
         self._emitted: set[int] = set()
@@ -120,6 +121,8 @@ class _Pattern:
         for variable in sorted(self._bound & self._filters.keys()):
             # A binding of an outer variable asks more of the same entity.
             self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
+        # Lists that are known before the pattern may then select its nodes.
+        self._unwind()
         for variable in self._bound & self._touching.keys():
             self._reach(variable)
         for path in [path for _, path in self._path_nodes if path in self._bound]:
@@ -129,7 +132,17 @@ class _Pattern:
             self._scan(variable, start.node_type)
         for left, _, walk in self._walks:
             self._scan(left, walk.left_type)
+        self._bound |= self._types.keys()
+        self._unwind()
         return self._operators
+
+    def _unwind(self) -> None:
+        """Bind the elements of the lists that read bound variables alone, in written order."""
+        for unwind in self._unwinds[:]:
+            if ir.variables_read(unwind.collection) <= self._bound:
+                self._unwinds.remove(unwind)
+                self._operators.append(unwind)
+                self._bound.add(unwind.variable)
 
     def _scan(self, variable: str, node_type: str) -> None:
         if variable in self._bound:

@@ -75,6 +75,8 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
         elif isinstance(operator, ir.PathNodes):
             ends = f"${operator.variable}: {operator.node_type} in nodes(${operator.path})"
             yield f"bind {ends}{_where(operator.filters)}"
+        elif isinstance(operator, ir.Unwind):
+            yield f"unwind {_show(operator.collection)} as ${operator.variable}: {operator.type}"
         elif isinstance(operator, ir.Filter):
             yield f"filter {_show(operator.condition)}"
         else:

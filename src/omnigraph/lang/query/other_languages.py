@@ -37,6 +37,7 @@ _WORDS: Final = {
     "detach": "`delete $a` deletes the edges of a node, too",
     "merge": 'write `upsert Person { name: "ada" }`, or `create`, which refuses an existing key',
     "foreach": "what follows a `match` is done for each of its rows: `match { … } update $a set { … }`",
+    "unwind": "it is a clause of the `match`: `match { $p: Person unwind $p.tags as $tag }`",
     "call": "functions stand in expressions: `return { lower($p.name) as name }`",
     "values": 'write `insert Person { name: "ada", age: 36 }`',
 }  # fmt: skip
@@ -49,6 +50,7 @@ _FORMS: Final = {
     "limit": "`limit 10`",
     "skip": "`skip 20`",
     "with": "`with { $p, count(*) as $n }`",
+    "unwind": "`unwind $p.tags as $tag`, inside the `match`",
     "optional": "`optional { $p knows $q }`, inside the `match`",
     "union": "`union`, or `union all`",
     "insert": '`insert Person { name: "ada" }`',

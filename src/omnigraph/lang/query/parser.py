@@ -22,7 +22,7 @@ from omnigraph.limits import QUERY_TOKENS_MAX
 _VALUES: Final = {"INT", "FLOAT", "BOOL", "OPEN_BRACKET", "LPAR", "CASE", "EXISTS", "COUNT", "MINUS"}
 _ARITHMETIC: Final = {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "INDEX"}
 _GROUPS: Final[tuple[tuple[str, set[str], set[str]], ...]] = (
-    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"STRING", "_PATH"} | _VALUES),
+    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"STRING", "_PATH", "_UNWIND"} | _VALUES),
     ("an operator", {"COMPARE", "LESS", "MORE"},
         {"CONTAINS", "STARTS_WITH", "ENDS_WITH", "MATCHES", "IS", "IN", "NOT_IN"} | _ARITHMETIC),
     ("an expression", {"VAR", "NAME", "STRING"}, {"NOT"} | _VALUES),

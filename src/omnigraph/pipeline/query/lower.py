@@ -125,6 +125,8 @@ class Lowering:
                     rows = self._expand(operator, self._or_empty_row(rows))
                 case ir.PathNodes():
                     rows = self._path_nodes(operator, self._or_empty_row(rows))
+                case ir.Unwind():
+                    rows = self._unwound(operator, self._or_empty_row(rows))
                 case ir.Filter(condition=condition):
                     rows = self._or_empty_row(rows).where(self._expressions.condition(condition))
                 case ir.AntiJoin():
@@ -237,6 +239,11 @@ class Lowering:
         # An absent path has no nodes, and `explode` drops the row.
         each = rows.withColumn(FAR, self._functions.explode(path))
         return self._where(self._bind_target(operator.variable, operator.node_type, each, about_node), others)
+
+    def _unwound(self, operator: ir.Unwind, rows: Any) -> Any:
+        # `explode` drops the rows of missing and empty lists.
+        elements = self._functions.explode(self._expressions.value(operator.collection))
+        return rows.withColumn(self._names(operator.variable, VALUE), elements)
 
     def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: HopBounds, about_edge: tuple[ir.Expr, ...]) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)

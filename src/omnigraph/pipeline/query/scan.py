@@ -134,6 +134,8 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
             yield operator.condition
         elif isinstance(operator, ir.Join):
             yield from _conditions(operator.inner)
+        elif isinstance(operator, ir.Unwind):
+            yield operator.collection
         elif isinstance(operator, ir.Expand):
             bound = {operator.target, operator.edge_variable}
             yield from (

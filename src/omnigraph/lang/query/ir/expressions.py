@@ -313,6 +313,13 @@ def children_of(expression: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def variables_read(expression: Expr) -> frozenset[str]:
+    """Return the variables that an expression reads."""
+    variable: str | None = getattr(expression, "variable", None)
+    read = frozenset(() if variable is None else (variable,))
+    return read.union(*(variables_read(part) for part in children_of(expression)))
+
+
 def has_aggregate(expression: Expr) -> bool:
     """Return True if an expression is or holds an aggregate."""
     return isinstance(expression, Aggregate) or any(has_aggregate(part) for part in children_of(expression))

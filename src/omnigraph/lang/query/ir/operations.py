@@ -184,7 +184,16 @@ class CountJoin:
     is_existence: bool
 
 
-Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin | CountJoin
+@dataclass(frozen=True, slots=True)
+class Unwind:
+    """Bind each element of a list, one row each; a missing or empty list has none."""
+
+    collection: Expr
+    variable: str
+    type: PropertyType
+
+
+Operator: TypeAlias = NodeScan | Expand | PathNodes | Unwind | Filter | AntiJoin | OptionalJoin | CountJoin
 # Operators that run a pipeline of their own.
 Join: TypeAlias = AntiJoin | OptionalJoin | CountJoin
 
