@@ -12,6 +12,7 @@ from typing import Any
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
+from omnigraph.lang.query.functions import FUNCTION_NAMES
 
 SYNTAXES = Path(__file__).parent.parent / "editors" / "vscode" / "syntaxes"
 NAMES: dict[LanguageName, str] = {"pg": "OmniGraph schema", "gq": "OmniGraph query"}
@@ -49,6 +50,8 @@ def _patterns(language: LanguageName) -> list[dict[str, Any]]:
         {"name": f"variable.other.property.{language}", "match": "\\b[a-z_][A-Za-z0-9_]*(?=\\s*:)"},
         {"name": f"constant.language.{language}", "match": _any_of(words & CONSTANTS)},
         {"name": f"support.type.{language}", "match": _any_of(types)},
+        # Before a parenthesis `count` is a function, before a brace it begins a pattern.
+        {"name": f"entity.name.function.{language}", "match": f"{_any_of(words & FUNCTION_NAMES or {'count'})}(?=\\()"},
         {"name": f"keyword.control.{language}", "match": _any_of(words - CONSTANTS - types)},
         {"name": f"entity.name.function.{language}", "match": "\\b[a-z_][A-Za-z0-9_]*(?=\\()"},
         {"name": f"entity.name.type.{language}", "match": "\\b[A-Z][A-Za-z0-9_]*"},

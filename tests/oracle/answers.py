@@ -38,6 +38,7 @@ class Columns:
     order: tuple[ast.Ordering, ...]
     skip: ast.Bound | None
     limit: ast.Bound | None
+    limit_per: ast.LimitPer | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ def shape(expression: ast.Expression) -> tuple[Any, ...]:
         return (expression.name,)
     if isinstance(expression, ast.Literal):
         return expression.scalar, expression.value
+    if isinstance(expression, ast.Subquery):
+        return expression.word, expression.span
     operator = getattr(expression, "operator", None)
     word = getattr(expression, "function", None) or (operator.text if operator is not None else None)
     parts = tuple(shape(part) for part in ast.parts_of(expression))

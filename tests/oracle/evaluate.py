@@ -94,7 +94,10 @@ class _Evaluator(Walking):
     def optional(self, block: Block, new: list[str], row: Row) -> list[Row]:
         return list(self.solutions(block, row)) or [row | dict.fromkeys(new)]
 
-    def extended(self, step: Scan | Walk | Member, row: Row) -> Iterator[Row]:
+    def extended(self, step: Scan | Walk | Member | ast.Unwind, row: Row) -> Iterator[Row]:
+        if isinstance(step, ast.Unwind):
+            elements = self.value(step.collection, row) or ()
+            return (row | {step.variable.text: one} for one in elements)
         if isinstance(step, Member):
             way = row[step.path]
             nodes = way.nodes if isinstance(way, Way) else ()
@@ -192,6 +195,9 @@ class _Evaluator(Walking):
                     return self.of_entity(expression.function, bound)
         if isinstance(expression, COMPUTED) or (isinstance(expression, ast.Call) and expression.function in FUNCTIONS):
             return self.computed(expression, row, scope)
+        if isinstance(expression, ast.Subquery):
+            matches = sum(1 for _ in self.solutions(self.patterns.subqueries[id(expression)], row))
+            return matches > 0 if expression.word == "exists" else matches
         if isinstance(expression, ast.Alias):
             assert expression.name == "null"
             return None
@@ -312,9 +318,14 @@ class _Evaluator(Walking):
             written.order,
             written.skip,
             written.limit,
+            written.limit_per,
         )
         found = [longer for row in rows for longer in self.solutions(block, row)]
         self.scope = block.scope
+        keys_per = read.limit_per.keys if read.limit_per is not None else ()
+        shown = [one.expression for one in projections] + [key.expression for key in read.order]
+        for expression in (*shown, *read.distinct_on, *keys_per):
+            self.patterns.resolve(expression, block.scope, self.patterns.left)
         is_grouped = any(has_aggregate(one.expression) for one in read.projections)
         if read.distinct_on:
             found = self.first_of_each(read, block, found)
@@ -326,6 +337,9 @@ class _Evaluator(Walking):
             return self.settled(read, columns)
         skip, limit = self.bound(read.skip) or 0, self.bound(read.limit)
         rough = frozenset(index for index, one in enumerate(read.projections) if is_rough(one.expression))
+        if read.limit_per is not None and is_total:
+            ordered_rows = self.first_of_groups(read, block, found)
+            return Answer(self.projected(read, ordered_rows), True, (), skip, limit, rough)
         if not read.order and read.skip is not None and is_total:
             # Pages have an order of their own: that of what breaks ties.
             pages = sorted(zip(found, columns, strict=True), key=lambda one: self.tie(block, one[0]))
@@ -353,7 +367,10 @@ class _Evaluator(Walking):
             expression = key.expression
             is_down = key.direction is not None and key.direction.text == "desc"
             columns.sort(key=lambda row: settle_key(self.key(expression, read, row, None)), reverse=is_down)
-        is_cut = bool(read.order) or read.skip is not None
+        is_cut = bool(read.order) or read.skip is not None or read.limit_per is not None
+        if read.limit_per is not None:
+            keys = [tuple(settle_key(self.key(key, read, row, None)) for key in read.limit_per.keys) for row in columns]
+            columns = [columns[place] for place in self.first_places(keys, read.limit_per)]
         return Answer(columns, is_cut, (), self.bound(read.skip) or 0, self.bound(read.limit), frozenset())
 
     def column(self, expression: ast.Expression, row: Row) -> Any:
@@ -382,6 +399,31 @@ class _Evaluator(Walking):
             for name in names:
                 access = ast.PropertyAccess(one.variable, ast.Name(name, one.span), one.span)
                 yield ast.Projection(access, None)
+
+    def first_of_groups(self, read: Columns, block: Block, found: list[Row]) -> list[Row]:
+        """Return the rows in order, of those that are equal in the keys of `limit … per` only so many."""
+        assert read.limit_per is not None
+        projected = self.projected(read, found)
+        places = sorted(range(len(found)), key=lambda place: self.tie(block, found[place]))
+        for index in reversed(range(len(read.order))):
+            direction = read.order[index].direction
+            is_down = direction is not None and direction.text == "desc"
+            places.sort(key=lambda place: self.keys(read, projected[place], found[place])[index], reverse=is_down)
+        keys = [
+            tuple(self.group_key(key, read, projected[place], found[place]) for key in read.limit_per.keys)
+            for place in places
+        ]
+        return [found[places[position]] for position in self.first_places(keys, read.limit_per)]
+
+    def group_key(self, key: ast.Expression, read: Columns, column: tuple[Any, ...], row: Row) -> Any:
+        if isinstance(key, ast.Variable) and isinstance(row.get(key.name), Node | Edge):
+            return row[key.name]
+        return self.key(key, read, column, row)
+
+    def first_places(self, keys: list[tuple[Any, ...]], per: ast.LimitPer) -> list[int]:
+        count = self.bound(per.count)
+        assert count is not None
+        return [place for place, key in enumerate(keys) if keys[:place].count(key) < count]
 
     def first_of_each(self, read: Columns, block: Block, found: list[Row]) -> list[Row]:
         """Keep, of the rows that are equal in the keys, the first in order."""

@@ -18,6 +18,7 @@ from omnigraph.engine.query import (
     physical_plan,
     projection,
     ranking,
+    unwinding,
     vectors,
 )
 from omnigraph.engine.query.aggregate import aggregate
@@ -223,7 +224,7 @@ def paths_tie_in_reverse(patch: Patch) -> None:
 
 
 def values_of_the_next_row(patch: Patch) -> None:
-    def changed(run: Any, variable: str, row_indices: Any) -> Any:
+    def changed(run: Any, variable: str, row_indices: Any, *_: Any) -> Any:
         values = run.scratch[expressions.source_key(variable)]
         count = len(values.data if isinstance(values, Numbers) else values.array)
         return values.take((row_indices + 1) % max(count, 1))
@@ -258,6 +259,16 @@ def paths_lose_their_first_node(patch: Patch) -> None:
 def _distinct_source(node: ir.ReadIR) -> Any:
     is_stage = isinstance(node.source, ir.ReadIR) and not node.source.is_grouped and not node.source.distinct_on
     return replace(node.source, is_distinct=True) if is_stage else node.source  # type: ignore[type-var]
+
+
+def last_element_is_lost(patch: Patch) -> None:
+    run_ = unwinding.Unwind.run
+
+    def changed(self: Any, run: Any, rows: Any) -> Any:
+        found = run_(self, run, rows)
+        return found.where(np.arange(found.count) < found.count - 1)
+
+    patch.setattr(unwinding.Unwind, "run", changed)
 
 
 def narrower_types_are_unseen(patch: Patch) -> None:
@@ -332,6 +343,11 @@ def _coalesce_backwards(node: Any) -> Any:
 
 
 MUTANTS: Mapping[str, Mutant] = {
+    "the last element of a list is lost": last_element_is_lost,
+    "one row more of each group": on(ir.GroupLimit, count=lambda node: _one_more(node.count)),
+    "a group is told apart by its first key": on(ir.GroupLimit, keys=lambda node: node.keys[:1]),
+    "exists is always true": on(ir.CountJoin, inner=lambda node: ()),
+    "count is whether": on(ir.CountJoin, is_existence=lambda node: True),
     "a walk does not see the narrower type of its end": narrower_types_are_unseen,
     "a with returns equal rows once": on(ir.ReadIR, source=_distinct_source),
     "a with takes the values of another row": values_of_the_next_row,
@@ -399,6 +415,11 @@ MUTANTS: Mapping[str, Mutant] = {
 
 # What a query must contain for some defects to show, as a regular expression; nearly all others pass them.
 CONSTRUCTS: Mapping[str, str] = {
+    "the last element of a list is lost": "unwind",
+    "one row more of each group": " per ",
+    "a group is told apart by its first key": r" per \{[^}]*,",
+    "exists is always true": "exists",
+    "count is whether": r"count \{",
     "a walk does not see the narrower type of its end": r"(?:not|optional) \{ \$(\w): (?:City|Person)  \$\1 [lv]i",
     "a with returns equal rows once": r"with \{",
     "a with takes the values of another row": r" as \$.*\} .*\n.*match",

@@ -78,7 +78,7 @@ class Member:
 class Block:
     """A block: its steps in the order in which they run, then what holds of their rows."""
 
-    steps: list[Scan | Walk | Member] = field(default_factory=list)
+    steps: list[Scan | Walk | Member | ast.Unwind] = field(default_factory=list)
     conditions: list[ast.Expression] = field(default_factory=list)
     optionals: list[tuple[Block, list[str]]] = field(default_factory=list)
     negations: list[Block] = field(default_factory=list)
@@ -95,6 +95,8 @@ class Patterns:
         self.spaces: dict[str, str] = {}
         # The types that bindings leave to variables: walks lead from and to nodes of these.
         self.left: dict[str, str] = {}
+        # The patterns in expressions, by the place in memory of what is written.
+        self.subqueries: dict[int, Block] = {}
 
     def pattern(self, clauses: tuple[ast.Clause, ...], outer: Mapping[str, str]) -> Block:
         """Resolve the pattern of a read; what it leaves to variables holds behind it, too."""
@@ -129,7 +131,9 @@ class Patterns:
             elif (member := member_of(clause)) is not None:
                 block.scope.setdefault(member.variable, self.spaces[member.path])
                 members.append(member)
-        block.steps = list(_arranged(scans, walks, members, set(outer)))
+        unwinds = [clause for clause in clauses if isinstance(clause, ast.Unwind)]
+        block.scope |= {unwind.variable.text: VALUE for unwind in unwinds}
+        block.steps = [*_arranged(scans, walks, members, set(outer)), *unwinds]
         for clause in clauses:
             if isinstance(clause, ast.Optional):
                 inner = self.block(clause.clauses, block.scope, dict(left))
@@ -139,11 +143,20 @@ class Patterns:
         for clause in clauses:
             if isinstance(clause, ast.Negation):
                 block.negations.append(self.block(clause.clauses, block.scope, dict(left)))
-            elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional) and not member_of(
-                clause
-            ):
+            elif not isinstance(
+                clause, ast.Binding | ast.Traversal | ast.Path | ast.Unwind | ast.Optional
+            ) and not member_of(clause):
                 block.conditions.append(clause)
+                self.resolve(clause, block.scope, left)
         return block
+
+    def resolve(self, expression: ast.Expression, scope: Mapping[str, str], left: Mapping[str, str]) -> None:
+        """Resolve the patterns in an expression against the variables around them."""
+        if isinstance(expression, ast.Subquery):
+            self.subqueries[id(expression)] = self.block(expression.clauses, scope, dict(left))
+            return
+        for part in ast.parts_of(expression):
+            self.resolve(part, scope, left)
 
     def _space(self, walk: Walk) -> str:
         ends = (name for way in walk.ways for name in (way.source, way.target))

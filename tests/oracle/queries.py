@@ -105,6 +105,8 @@ class Maker(Walks):
     def clause(self, scope: list[Bound], depth: int) -> str:
         kind = self.below(12)
         nodes = [one for one in scope if not one.is_edge and one.type not in NO_ENTITY]
+        if self.often(1, 10):
+            return self.unwind(scope, [one for one in nodes if one.type == "Person"])
         if kind < 3:
             return self.filter(scope, 0)
         if kind < 4 and nodes:
@@ -129,6 +131,19 @@ class Maker(Walks):
             return f"{self.match(scope[-1], words[0])}  ${one.name}: {words[1]}"
         scope.append(one)
         return self.match(one, type_)
+
+    def unwind(self, scope: list[Bound], persons: list[Bound]) -> str:
+        """Bind the elements of a list: of a person, written, or a parameter."""
+        is_text = self.often(1, 2)
+        if persons and self.often(2, 3):
+            collection = f"${self.pick(persons).name}.{'tags' if is_text else 'nums'}"
+        else:
+            collection = self.collection(PropertyType(Scalar.STRING if is_text else Scalar.DATE))
+            is_text = is_text or "date" in collection
+        one = Bound(self.fresh(), TEXT if is_text else HOPS)
+        if "date" not in collection and not collection.startswith("$k") and collection != "[]":
+            scope.append(one)
+        return f"unwind {collection} as ${one.name}"
 
     def narrowing(self, scope: list[Bound]) -> list[str]:
         """Ask a narrower type of a node of several types that is bound outside, for the rest of the block."""
@@ -165,11 +180,32 @@ class Maker(Walks):
             return f"({f' {word} '.join(parts)})" if depth or self.often(1, 2) else f" {word} ".join(parts)
         if self.often(1, 10):
             return f"not ({self.filter(scope, depth + 1)})"
+        if self.often(1, 10) and (test := self.pattern_test(scope)) is not None:
+            return test
         if self.often(1, 6):
             test = Expressions(self, scope).bool()
             if any(f"${one.name}." in test for one in scope):
                 return f"({test})"
         return self.condition(scope)
+
+    def subquery(self, scope: list[Bound], word: str) -> str | None:
+        """Return a pattern that is matched beside each row; None if there is no node that it could begin at."""
+        nodes = [one for one in scope if not one.is_edge and one.type not in NO_ENTITY]
+        if not nodes or self.nested >= 2:
+            return None
+        self.nested += 1
+        inner = list(scope)
+        clauses = self.block(inner, 2 - self.often(1, 3))
+        self.nested -= 1
+        return f"{word} {{ {'  '.join(clauses)} }}"
+
+    def pattern_test(self, scope: list[Bound]) -> str | None:
+        """Return a condition about a pattern."""
+        if self.often(1, 2):
+            test = self.subquery(scope, "exists")
+            return None if test is None else f"{'not ' * self.often(1, 4)}{test}"
+        number = self.subquery(scope, "count")
+        return None if number is None else f"{number} {self.pick(COMPARISONS)} {self.below(3)}"
 
     def condition(self, scope: list[Bound]) -> str:
         owners = [one for one in scope if one.type in NO_ENTITY or self.properties(one)]
@@ -312,15 +348,28 @@ class Maker(Walks):
         keys = [alias or text for text, alias, can_order in columns if can_order and (alias or "." in text)]
         if not is_grouped and not is_distinct:
             computed = [Expressions(self, scope).any()] if scope and self.often(1, 5) else []
+            counted = self.subquery(scope, "count") if self.often(1, 10) else None
             # What reads no variable is no key.
             computed = [text for text in computed if any(f"${one.name}." in text for one in scope)]
-            keys = computed + [alias for _, alias, can_order in columns if can_order and alias] + self.sortable(scope)
+            keys = (
+                [counted]
+                if counted is not None
+                else computed + [alias for _, alias, can_order in columns if can_order and alias] + self.sortable(scope)
+            )
         wanted = {self.pick(keys) for _ in range(self.below(3))} if keys else set()
         if wanted:
             order = [key + self.pick(("", " asc", " desc")) for key in sorted(wanted)]
             parts.append(f"order {{ {', '.join(order)} }}")
+        groups = self.sortable(scope) + self.identities(scope)
+        if groups and not is_grouped and not is_distinct and self.often(1, 6):
+            parts.append(self.limit_per(groups))
         parts += [f"{word} {self.page()}" for word in ("skip", "limit") if self.often(1, 4)]
         return "\n  ".join(parts)
+
+    def limit_per(self, keys: list[str]) -> str:
+        """Return how many rows of each group are left."""
+        chosen = sorted({self.pick(keys) for _ in range(1 + self.below(2))})
+        return f"limit {self.page()} per {{ {', '.join(chosen)} }}"
 
     def page(self) -> str:
         number = self.below(6)
@@ -372,6 +421,8 @@ class Maker(Walks):
 
     def column(self, scope: list[Bound]) -> tuple[str, bool]:
         kind = self.below(15)
+        if self.often(1, 8) and (matches := self.subquery(scope, self.pick(("count", "exists")))) is not None:
+            return matches, True
         if kind > 11:
             return Expressions(self, scope).any(), True
         if kind == 11:
@@ -397,7 +448,8 @@ class Maker(Walks):
     # -- rankings ----------------------------------------------------------------------------------------------
 
     def ranking(self, scope: list[Bound]) -> str:
-        """Return a read that orders persons by distance; the pattern is about them alone."""
+        """Return a read that orders persons by distance; the pattern is about them alone, or would apply behind."""
+        self.nested = 2
         one = Bound(self.fresh(), "Person")
         scope.append(one)
         clauses = [self.match(one)] + [self.filter(scope, 0) for _ in range(self.below(3))]

@@ -22,6 +22,8 @@ class Stages:
         self.shown: list[str] = []
         self.bound: list[Bound] = []
         self.order: list[str] = []
+        # What is passed on under its own name.
+        self.passed: list[str] = []
 
     def write(self) -> str:
         """Return the stage."""
@@ -66,6 +68,8 @@ class Stages:
                 self.add(f"${one.name} as ${renamed.name}", renamed)
             else:
                 self.add(f"${one.name}", one)
+                # Paths are told apart by their nodes, not by what they are.
+                self.passed += [f"${one.name}"] if one.type != PATH else []
 
     def add(self, text: str, one: Bound) -> None:
         self.shown.append(text)
@@ -74,6 +78,11 @@ class Stages:
     def value(self) -> None:
         """Bind a number or a text that is computed from a row; beside an aggregate it is a group key."""
         written = Expressions(self.maker, self.scope)
+        matches = self.maker.subquery(self.scope, "count") if self.maker.often(1, 5) else None
+        if matches is not None:
+            name = self.maker.fresh()
+            self.add(f"{matches} as ${name}", Bound(name, HOPS))
+            return
         is_text = self.maker.often(1, 2)
         text = written.text() if is_text else written.integer()
         if any(f"${one.name}." in text for one in self.scope):
@@ -104,6 +113,9 @@ class Stages:
         parts: list[str] = []
         if keys and maker.often(1, 3):
             parts.append(f"order {{ {maker.pick(keys)}{maker.pick(('', ' desc'))} }}")
+        groups = self.passed if is_by_columns else maker.sortable(self.scope) + maker.identities(self.scope)
+        if groups and maker.often(1, 5):
+            parts.append(maker.limit_per(groups))
         if parts and maker.often(1, 4):
             parts.append(f"skip {maker.below(3)}")
         if parts and maker.often(1, 2):

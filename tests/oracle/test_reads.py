@@ -91,7 +91,8 @@ def test_generated_queries_cover_the_language(worlds: list[World]) -> None:
         "|", ",}", " _ ", "<_>", "{0,", ",$k", "type(", ": Named", ".*", "path $", "all shortest",
         "shortest 2", " by toll", "nodes(", "edges(", "length(", "cost(", "Vector(3)", "I32?", "[F64]",
         "String?", "U64", "F32", "Bool", "DateTime", "with {", "with distinct {", "with distinct on", "union all",
-        "union\n", " in nodes(", ".@id", ".@type", ".@src", ".@dst", " (knows", ":(",
+        "union\n", " in nodes(", ".@id", ".@type", ".@src", ".@dst", " (knows", ":(", "exists {", "count {",
+        "not exists {", " per {", "unwind $", "unwind [",
     ]  # fmt: skip
     assert [word for word in words if word not in text] == []
 

@@ -44,6 +44,8 @@ class Walks:
     used: int = 0
     # The types of the nodes of each path.
     spaces: dict[str, str] = field(default_factory=dict)
+    # How deep patterns are nested in expressions.
+    nested: int = 0
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.below(len(options))]

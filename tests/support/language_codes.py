@@ -101,6 +101,7 @@ QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
         "T41": "A path is malformed, or its variable is used as something else.",
         "T42": "A `with` binds a name that is taken or leaves a value without one, or its value is used as a node.",
         "T43": "The blocks of a union have different columns.",
+        "T44": "An `unwind` takes something else than a list, or binds a name that is taken.",
         "E1": "Inserts or updates are mixed with deletes, or no such query exists.",
         "E3": "A key property cannot be updated.",
         "L201": "No update sets a nullable property.",

@@ -78,6 +78,12 @@ class _Machine:
             case ir.AntiJoin(inner=inner):
                 if not self.pipeline(inner, [row]):
                     yield row
+            case ir.CountJoin(inner=inner, variable=variable, is_existence=is_existence):
+                matches = len(self.pipeline(inner, [row]))
+                yield {**row, variable: min(matches, 1) if is_existence else matches}
+            case ir.Unwind(collection=collection, variable=variable):
+                for element in self.value(collection, row) or ():
+                    yield {**row, variable: element}
             case ir.OptionalJoin(inner=inner, bindings=bindings):
                 yield from self.pipeline(inner, [row]) or [{**row, **{item.variable: None for item in bindings}}]
 
@@ -163,7 +169,7 @@ class _Machine:
                 return list(value) if isinstance(value, tuple) else value
             case ir.ParameterRef(name=name):
                 return self.params.get(name)
-            case ir.NodeRef(variable=variable) | ir.HopsRef(variable=variable):
+            case ir.NodeRef(variable=variable) | ir.HopsRef(variable=variable) | ir.ValueRef(variable=variable):
                 return row[variable]
             case ir.PropertyRef(variable=variable, owner_kind="edge", property=name):
                 return None if row[variable] is None else row[variable][3].get(name)

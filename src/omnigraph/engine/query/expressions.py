@@ -17,6 +17,7 @@ from omnigraph.engine.arguments import decode_literal
 from omnigraph.engine.query.adjacency import type_names
 from omnigraph.engine.query.compare import compare, is_member, mask_nulls, refute, validity
 from omnigraph.engine.query.context import QueryRun
+from omnigraph.engine.query.entities import take_numbers
 from omnigraph.engine.query.functions import apply_function
 from omnigraph.engine.query.paths import path_values
 from omnigraph.engine.query.vectors import (
@@ -62,7 +63,8 @@ def compile_value(expression: ir.Expr) -> Evaluate:
         case ir.HopsRef(variable=variable):
             return lambda run, rows: _hop_counts(rows, variable)
         case ir.ValueRef(variable=variable):
-            return lambda run, rows: source_values(run, variable, rows.columns[variable])
+            value_type = expression.type
+            return lambda run, rows: source_values(run, variable, rows.columns[variable], value_type)
         case ir.VariableRef(variable=variable):
             return lambda run, rows: Numbers(rows.columns[variable], None)
         case ir.PathRef(variable=variable):
@@ -206,10 +208,20 @@ def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str
     return TypeKey.of(expression.owner_kind, expression.owner), expression.property
 
 
-def source_values(run: QueryRun, variable: str, row_indices: Ids) -> Vector:
-    """Return the values of a variable that the source of a read has bound, by the rows of the source."""
-    values: Vector = run.scratch[source_key(variable)]
-    return values if isinstance(values, Constant) else values.take(row_indices)
+def source_values(run: QueryRun, variable: str, row_indices: Ids, type_: PropertyType = ir.SCORE) -> Vector:
+    """Return the values of a variable that the source of a read or an `unwind` has bound, by their places there.
+
+    A negative place is null; so is all, of this type, if no row reached the `unwind`.
+    """
+    values: Vector = run.scratch.get(source_key(variable), Constant(None, type_))
+    if isinstance(values, Constant):
+        return values
+    if not len(row_indices) or row_indices.min() >= 0:
+        return values.take(row_indices)
+    if isinstance(values, Numbers):
+        return take_numbers(values, row_indices)
+    places = pa.array(row_indices, pa.int64(), mask=row_indices < 0)
+    return type(values)(values.array.take(places))
 
 
 def source_key(variable: str) -> str:

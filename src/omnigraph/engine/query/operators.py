@@ -281,7 +281,11 @@ class Expand:
 
     def test(self, run: QueryRun, sources: Ids) -> Mask:
         """Return the mask of nodes that have a neighbour; none may be null."""
-        return _choose_walker(run, self.walk, len(sources)).locate(sources).degrees > 0
+        return self.degrees(run, sources) > 0
+
+    def degrees(self, run: QueryRun, sources: Ids) -> Ids:
+        """Return how many neighbours each node has, or edges if the walk binds them; none may be null."""
+        return _choose_walker(run, self.walk, len(sources)).locate(sources).degrees
 
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
         walk = self.walk

@@ -27,6 +27,7 @@ from omnigraph.engine.query.paths import path_key
 from omnigraph.engine.query.planning import Planner, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
+from omnigraph.engine.query.subqueries import CountJoin
 from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arrow
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
@@ -46,10 +47,13 @@ class ReadPlan:
         self.query = query
         keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
         self.source = _plan_source(query, catalog, keys)
-        self.tables = _named_variables(query.pipeline)
-        self.values: tuple[str, ...] = ()
+        self.values = _unwound_values(query.pipeline)
+        self.tables = {
+            name: type_ for name, type_ in _named_variables(query.pipeline).items() if name not in self.values
+        }
         if self.source is not None:
-            self.tables, self.values = {**self.source.tables, **self.tables}, self.source.values
+            self.tables = {**self.source.tables, **self.tables}
+            self.values = (*self.source.values, *self.values)
         self.projection = Projection(query, self.tables, self.values, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _used_parameters(query)
@@ -227,7 +231,8 @@ def _plan_source(query: ir.ReadIR, catalog: Catalog, keys: Mapping[str, str]) ->
 
 def _has_rows_of_ids(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
     is_plain = not query.is_grouped and not query.distinct_on and query.rank is None
-    return is_plain and query.skip is None and query.limit is None and returns_identity(query, keys)
+    is_whole = query.skip is None and query.limit is None and query.limit_per is None
+    return is_plain and is_whole and returns_identity(query, keys)
 
 
 def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | None]:
@@ -235,6 +240,17 @@ def _named_variables(pipeline: Iterable[ir.Operator]) -> dict[str, TypeKey | Non
     types = {name: type_ for operator in pipeline for name, type_ in variable_types(operator).items()}
     # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
     return {name: type_ for name, type_ in types.items() if not name.startswith("~")}
+
+
+def _unwound_values(pipeline: Iterable[ir.Operator]) -> tuple[str, ...]:
+    """Return the names of the elements of lists that a pattern binds, in optional blocks, too."""
+    bound: list[str] = []
+    for operator in pipeline:
+        if isinstance(operator, ir.Unwind):
+            bound.append(operator.variable)
+        elif isinstance(operator, ir.OptionalJoin):
+            bound.extend(item.variable for item in operator.bindings if item.kind == "value")
+    return tuple(bound)
 
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
@@ -254,7 +270,11 @@ def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
     if query.having is not None:
         yield query.having
     yield from query.distinct_on
-    yield from (bound for bound in (query.skip, query.limit) if isinstance(bound, ir.ParameterRef))
+    per = query.limit_per
+    if per is not None:
+        yield from per.keys
+    bounds = (query.skip, query.limit, None if per is None else per.count)
+    yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
 
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
@@ -267,6 +287,8 @@ def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
             yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
         elif isinstance(operator, ir.Filter):
             yield operator.condition
+        elif isinstance(operator, ir.Unwind):
+            yield operator.collection
         else:
             yield from _pattern_conditions(operator.inner)
 
@@ -426,6 +448,8 @@ def _report_steps(
         if step.inner is not None:
             inner, solutions = _report_steps(run, step.inner, outer, profile)
             rows = max(outer, solutions) if isinstance(step, operators.OptionalJoin) else outer * 0.5
+            if isinstance(step, CountJoin):
+                rows = outer
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected_traversal(run, step, outer)
         details = {**actual, **_describe_text_searches(run, step)}
         reports.append(OperatorReport(step.title, round(rows), details, inner))
@@ -502,6 +526,10 @@ def _report_projection(run: QueryRun, plan: ReadPlan, rows: float, word: str) ->
         parts.append(f"ranked by {type(query.rank).__name__.lower()}")
     if query.order:
         parts.append(f"in order of {len(query.order)} keys" if len(query.order) > 1 else "in order")
+    if query.limit_per is not None:
+        count = query.limit_per.count
+        shown = count if isinstance(count, int) else f"${count.name}"
+        parts.append(f"limit {shown} per {len(query.limit_per.keys)} keys")
     if isinstance(query.limit, int):
         parts.append(f"limit {query.limit}")
         rows = min(rows, query.limit)

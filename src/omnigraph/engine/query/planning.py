@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expressions import compile_constant, compile_predicate, variables_of, walk
+from omnigraph.engine.query.expressions import compile_constant, compile_predicate, compile_value, variables_of, walk
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -30,6 +30,8 @@ from omnigraph.engine.query.operators import (
     Scan,
     compile_join,
 )
+from omnigraph.engine.query.subqueries import CountJoin
+from omnigraph.engine.query.unwinding import Unwind
 from omnigraph.engine.query.vectors import Ids
 from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, KINDS, Catalog, NodeType, TypeKey
 from omnigraph.lang.query import ir
@@ -230,7 +232,7 @@ class Planner:
         for index in reversed(range(len(steps))):
             step, (operator, _) = steps[index], placed[index]
             step.keep = frozenset(live)
-            if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+            if isinstance(operator, ir.Join):
                 self._plan_inner(step, operator, live, before[index])
             elif as_set and isinstance(step, Scan | Expand):
                 step.is_existence = _is_existence(step, live)
@@ -260,6 +262,11 @@ class Planner:
                     _EMPTY_PIPELINE, tuple(item.variable for item in bindings), f"~row{next(self._markers)}"
                 )
 
+            case ir.Unwind(collection=collection, variable=variable):
+                return Unwind(compile_value(collection), variable, format_condition(collection))
+            case ir.CountJoin(variable=variable, is_existence=is_existence):
+                return CountJoin(_EMPTY_PIPELINE, variable, is_existence, f"~row{next(self._markers)}")
+
     def _join(self, placed: list[PlacedOperator], steps: list[PlanStep], bound: Bound) -> None:
         """Turn scans into lookups by a value shared with the rows, where a filter would compare it anyway."""
         for index, (operator, _) in enumerate(placed):
@@ -276,13 +283,14 @@ class Planner:
                     steps[index + 1] = self._step(following, other_conditions)
             bound |= _defined_variables(operator)
 
-    def _plan_inner(self, step: PlanStep, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
-        if isinstance(step, AntiJoin):
+    def _plan_inner(self, step: PlanStep, operator: ir.Join, live: Bound, bound: Bound) -> None:
+        if isinstance(step, AntiJoin | CountJoin):
             # Decorrelation: the inner pattern runs once for all rows, over the distinct values of the one variable that
             # it reads from outside, or over numbered rows where it reads several.
             step.correlated = tuple(sorted(free_variables(operator.inner) & bound))
             needed = step.correlated if len(step.correlated) == 1 else (step.marker,)
-            step.inner = self.pipeline(operator.inner, {*step.correlated, *needed}, needed, as_set=True)
+            as_set = isinstance(step, AntiJoin) or step.is_existence
+            step.inner = self.pipeline(operator.inner, {*step.correlated, *needed}, needed, as_set=as_set)
         elif isinstance(step, OptionalJoin):
             needed_after = {*live, step.marker}
             step.inner = self.pipeline(operator.inner, {*bound, step.marker}, needed_after, as_set=False)
@@ -415,6 +423,8 @@ def variable_types(operator: ir.Operator) -> dict[str, TypeKey | None]:
                 item.variable: TypeKey.of(item.kind, item.type_name) if item.type_name and item.kind in KINDS else None
                 for item in bindings
             }
+        case ir.CountJoin(variable=variable) | ir.Unwind(variable=variable):
+            return {variable: None}
         case _:
             return {}
 
@@ -431,7 +441,9 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
         used |= {operator.path.end} if operator.path is not None and operator.path.end is not None else set()
     elif isinstance(operator, ir.PathNodes):
         used.add(operator.path)
-    elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+    elif isinstance(operator, ir.Unwind):
+        used |= variables_of(operator.collection)
+    elif isinstance(operator, ir.Join):
         used |= free_variables(operator.inner)
     return used - _defined_variables(operator)
 
@@ -456,7 +468,7 @@ def _bound_before(placed: Sequence[PlacedOperator], outer: Iterable[str]) -> dic
     bound = set(outer)
     bound_by_index: dict[int, set[str]] = {}
     for index, (operator, _) in enumerate(placed):
-        if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+        if isinstance(operator, ir.Join):
             bound_by_index[index] = set(bound)
         bound |= _defined_variables(operator)
     return bound_by_index

@@ -28,6 +28,7 @@ from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.vectors import (
     Constant,
     Ids,
+    Mask,
     Numbers,
     Rows,
     Strings,
@@ -89,6 +90,9 @@ class Projection:
             Ranking(column.expression) if isinstance(column.expression, ir.Rank) else None for column in query.columns
         ]
         self._keys = [self._order_key(key.expression) for key in query.order]
+        is_of_rows = query.limit_per is not None and not query.is_grouped and not query.is_distinct
+        keys_per = query.limit_per.keys if query.limit_per is not None and is_of_rows else ()
+        self._per = [(resolve_aliases(query, key), compile_value(resolve_aliases(query, key))) for key in keys_per]
 
     def run(self, run: QueryRun, rows: Rows, bounds: SkipLimit, ranked: Ranked | None) -> pa.Table:
         """Return the result; `ranked` is the ranking that the rows are in the order of, if the read has one."""
@@ -110,12 +114,30 @@ class Projection:
             if self._distinct_on and keys and rows.count > 1:
                 best_rows = self._best_of_groups(run, rows, keys[0])
                 rows, keys = rows.take(best_rows), [key[best_rows] for key in keys]
-            limit = None if self._distinct_on else bounds.end
+            limit = None if self._distinct_on or self._per else bounds.end
             rows = rows.take(top_rows(keys, rows.count, limit, lambda indices: self.ties(run, rows, indices)))
         if self._distinct_on and rows.count > 1:
             rows = rows.take(np.sort(self._distinct_groups(run, rows).first))
+        if self._per and rows.count:
+            codes = [self._key_codes(run, rows, key, evaluate) for key, evaluate in self._per]
+            rows = rows.where(self._first_of_groups(run, codes, np.arange(rows.count)))
         rows = _slice_rows(rows, bounds)
         return self._table(self._project(run, rows, ranked))
+
+    def _first_of_groups(self, run: QueryRun, codes: list[tuple[Codes, int]], row_indices: RowIndices) -> Mask:
+        """Return which rows, in their order, are among the first of those with equal codes."""
+        assert self.query.limit_per is not None
+        count = run.bound(self.query.limit_per.count, "limit")
+        groups = Groups(codes, len(codes[0][0])).of[row_indices]
+        # A stable sort by group keeps the order within each, so that the distance to its beginning is the place in it.
+        by_group = np.argsort(groups, kind="stable")
+        sorted_groups = groups[by_group]
+        is_start = np.append(True, sorted_groups[1:] != sorted_groups[:-1])[: len(by_group)]
+        places = np.arange(len(by_group))
+        starts = np.maximum.accumulate(np.where(is_start, places, 0))
+        mask = np.empty(len(by_group), np.bool_)
+        mask[by_group] = places - starts < count
+        return mask
 
     def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
         keys = zip(self.query.distinct_on, self._distinct_on, strict=True)
@@ -278,7 +300,12 @@ class Projection:
             keys: list[SortKey] = []
             for order in self.query.order:
                 keys.extend(sort_keys(self._column_key(run, order.expression, columns, count), order.descending))
-            row_indices = top_rows(keys, count, bounds.end, lambda tied: self._tie_breakers(run, columns, tied))
+            end = bounds.end if self.query.limit_per is None else None
+            row_indices = top_rows(keys, count, end, lambda tied: self._tie_breakers(run, columns, tied))
+        if self.query.limit_per is not None and count:
+            vectors = [self._column_key(run, key, columns, count) for key in self.query.limit_per.keys]
+            codes = [encode_values(vector, count) for vector in vectors]
+            row_indices = row_indices[self._first_of_groups(run, codes, row_indices)]
         row_indices = row_indices[bounds.skip : bounds.end]
         return self._table(
             [column(row_indices if len(row_indices) < count or self.query.is_ordered else None) for column in columns]

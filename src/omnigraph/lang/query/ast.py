@@ -5,7 +5,7 @@ Pure values; nothing here knows the schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -95,6 +95,15 @@ class Quantifier:
 
 
 @dataclass(frozen=True, slots=True)
+class Subquery:
+    """`exists { … }`, whether a pattern matches beside a row, or `count { … }`, in how many ways."""
+
+    word: str
+    clauses: tuple[Clause, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Arithmetic:
     left: Expression
     operator: Name
@@ -180,7 +189,7 @@ class AllOf:
 
 Expression: TypeAlias = (
     Literal | ListLiteral | Variable | PropertyAccess | Alias | Call | Conversion | Quantifier | Arithmetic | Negative
-    | Element | Case | Comparison | NullTest | Membership | Inverse | AnyOf | AllOf
+    | Element | Case | Comparison | NullTest | Membership | Inverse | AnyOf | AllOf | Subquery
 )  # fmt: skip
 Value: TypeAlias = Literal | ListLiteral | Variable | Call
 
@@ -207,6 +216,33 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
                 yield from (branch.condition, branch.value)
             if otherwise is not None:
                 yield otherwise
+        case Subquery(clauses=clauses):
+            yield from expressions_in(clauses)
+
+
+def expressions_in(clauses: Iterable[Clause]) -> Iterator[Expression]:
+    """Yield the expressions among some clauses, and in the blocks among them."""
+    for clause in clauses:
+        if isinstance(clause, Negation | Optional):
+            yield from expressions_in(clause.clauses)
+        elif isinstance(clause, Unwind):
+            yield clause.collection
+        elif not isinstance(clause, Binding | Traversal | Path):
+            yield clause
+
+
+def names_bound_in(clauses: Iterable[Clause]) -> Iterator[str]:
+    """Yield the variables that the bindings and walks among some clauses name, and those in the blocks among them."""
+    for clause in clauses:
+        if isinstance(clause, Negation | Optional):
+            yield from names_bound_in(clause.clauses)
+        elif isinstance(clause, Path):
+            yield from (clause.variable.text, *names_bound_in((clause.traversal,)))
+        elif isinstance(clause, Traversal):
+            names = (clause.left, clause.right, clause.edge_variable, clause.hops_variable)
+            yield from (name.text for name in names if name is not None and name.text != "_")
+        elif isinstance(clause, Binding | Unwind) and clause.variable.text != "_":
+            yield clause.variable.text
 
 
 def walk_expression(expression: Expression) -> Iterator[Expression]:
@@ -289,7 +325,16 @@ class Optional:
     span: Span
 
 
-Clause: TypeAlias = Binding | Traversal | Path | Negation | Optional | Expression
+@dataclass(frozen=True, slots=True)
+class Unwind:
+    """`unwind list as $element`: each element of a list, a row each."""
+
+    collection: Expression
+    variable: Name
+    span: Span
+
+
+Clause: TypeAlias = Binding | Traversal | Path | Unwind | Negation | Optional | Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +370,18 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitPer:
+    """`limit n per { key, … }`: of the rows that are equal in the keys, the first in order."""
+
+    count: Bound
+    keys: tuple[Expression, ...]
+
+    @property
+    def span(self) -> Span:
+        return self.count.span
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """A read; `distinct_on` are the keys of which the first row each is returned.
 
@@ -340,6 +397,7 @@ class Read:
     skip: Bound | None
     limit: Bound | None
     stages: tuple[Read, ...] = ()
+    limit_per: LimitPer | None = None
 
 
 @dataclass(frozen=True, slots=True)

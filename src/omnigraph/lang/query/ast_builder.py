@@ -157,6 +157,9 @@ class Builder(Transformer[Token, Any]):
         *branches, _, otherwise, end = rest
         return ast.Case(tuple(branches), None if otherwise is None else _expression(otherwise), span_of(word, end))
 
+    def subquery(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Subquery:
+        return ast.Subquery(str(word), clauses, span_of(word))
+
     def comparison(self, left: Operand, operator: Token, right: Operand) -> ast.Comparison:
         a, b = _expression(left), _expression(right)
         return ast.Comparison(a, _name(operator), b, a.span.to(b.span))
@@ -222,6 +225,10 @@ class Builder(Transformer[Token, Any]):
             if isinstance(clause, ast.Expression):
                 _check_depth(clause)
         return clauses
+
+    def unwind(self, collection: Operand, _as: Token, variable: Token) -> ast.Unwind:
+        written = _check_depth(collection)
+        return ast.Unwind(written, _name(variable), written.span.to(span_of(variable)))
 
     def negation(self, word: Token, clauses: tuple[ast.Clause, ...]) -> ast.Negation:
         return ast.Negation(clauses, span_of(word))
@@ -300,6 +307,10 @@ class Builder(Transformer[Token, Any]):
     def limit(self, token: Token) -> ast.Bound:
         return ast.Bound(_read_bound(token, 0, _U64_MAX, "`limit`"), span_of(token))
 
+    def limit_per(self, token: Token, *keys: Operand) -> ast.LimitPer:
+        bound = ast.Bound(_read_bound(token, 0, _U64_MAX, "`limit`"), span_of(token))
+        return ast.LimitPer(bound, tuple(map(_check_depth, keys)))
+
     def stage(self, *children: Any) -> _Stage:
         *written, clauses = children
         result = _read((), *written)
@@ -332,6 +343,9 @@ class Builder(Transformer[Token, Any]):
         last = parts[-1]
         if not words:
             return last
+        for per in (part.limit_per for part in parts if part.limit_per is not None):
+            hint = "cut each group in a `with`: `with { … } order { … } limit 3 per { $v }`"
+            raise SyntaxFault("`limit … per` does not stand in a union", per.span, hint)
         for part in parts[:-1]:
             ends = [*(key.expression for key in part.order), part.skip, part.limit]
             for end in (item for item in ends if item is not None):
@@ -498,7 +512,7 @@ class _Stage:
 
 
 def _read(clauses: tuple[ast.Clause, ...], distinct: tuple[ast.Expression, ...] | None, *rest: Any) -> ast.Read:
-    *projections, having, order, skip, limit = rest
+    *projections, having, order, limit_per, skip, limit = rest
     return ast.Read(
         clauses=clauses,
         distinct=distinct == (),
@@ -508,6 +522,7 @@ def _read(clauses: tuple[ast.Clause, ...], distinct: tuple[ast.Expression, ...] 
         order=order or (),
         skip=skip,
         limit=limit,
+        limit_per=limit_per,
     )
 
 

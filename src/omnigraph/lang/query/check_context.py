@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from omnigraph.lang.catalog import Catalog, Property, PropertyType
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.ir import Bound, Parameter
 from omnigraph.limits import DIAGNOSTICS_MAX
+
+if TYPE_CHECKING:
+    from omnigraph.lang.query.check_patterns import Block
 
 
 class Kind(StrEnum):
@@ -46,7 +50,8 @@ class Variable:
         return self.narrowed or self.type_name
 
     def bound(self) -> Bound:
-        return Bound(self.name, self.kind.value, self.type_name)
+        type_name = str(self.value_type) if self.kind is Kind.VALUE else self.type_name
+        return Bound(self.name, self.kind.value, type_name)
 
 
 class Scope(dict[str, Variable]):
@@ -83,6 +88,16 @@ class Scope(dict[str, Variable]):
             self[variable.name] = replace(variable, nullable=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A pattern whose matches are counted beside each row, and the names that it mentions."""
+
+    variable: str
+    block: Block
+    names: frozenset[str]
+    is_existence: bool
+
+
 class TooManyFindings(Exception):
     """The limit of findings is reached; they are in the context."""
 
@@ -104,6 +119,9 @@ class Context:
     is_stage: bool = False
     # Variables of earlier stages that a `with` did not pass on.
     dropped: set[str] = field(default_factory=set)
+    # The patterns of `exists` and `count` that the expressions checked last have, until a block or a result takes them.
+    counts: list[Counted] = field(default_factory=list)
+    count_number: int = 0
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
@@ -178,7 +196,7 @@ def _pipeline_reads(pipeline: Iterable[ir.Operator], catalog: Catalog) -> Iterat
         elif isinstance(operator, ir.Expand):
             for name in ir.split_type(operator.edge):
                 yield from _edge_reads(name, catalog)
-        elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+        elif isinstance(operator, ir.Join):
             yield from _pipeline_reads(operator.inner, catalog)
 
 

@@ -104,6 +104,11 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
             return _case(ctx, scope, expression, role)
         case ast.Quantifier():
             return _quantifier(ctx, scope, expression, _inside(role))
+        case ast.Subquery():
+            # Patterns hold expressions, and expressions patterns.
+            from omnigraph.lang.query.check_subqueries import check_subquery
+
+            return check_subquery(ctx, scope, expression, is_having=role is Role.HAVING)
         case ast.Conversion(operand=operand):
             value = check_expression(ctx, scope, operand, role)
             return None if value is None else type_cast(ctx, value, expression)
@@ -230,6 +235,8 @@ def variables_of(expression: ast.Expression) -> Iterator[str]:
             yield part.variable.text
         elif isinstance(part, ast.Variable):
             yield part.name
+        elif isinstance(part, ast.Subquery):
+            yield from ast.names_bound_in(part.clauses)
 
 
 # -- comparisons -----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ pattern, and bare names are its properties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -16,10 +16,9 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, pattern_reads, statement_writes
 from omnigraph.lang.query.check_expressions import Role, check_expression
-from omnigraph.lang.query.check_patterns import Block, check_block
+from omnigraph.lang.query.check_patterns import Block, Lower, check_block
 from omnigraph.lang.query.check_values import END_NODES, ENDS, describe, fit_value, misfit
 
-Lower: TypeAlias = Callable[[Block], tuple[ir.Operator, ...]]
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
 # Names that no source can spell: the entity of a condition, and the ends of an edge.
 _ROW: Final = "~row"
@@ -66,7 +65,8 @@ class PatternWrites:
         self.scope = block.scope
         self.is_valid = len(ctx.findings) == before
         self._ctx = ctx
-        self._pipeline = lower(block) if self.is_valid and clauses else ()
+        self._pipeline = lower.block(block, frozenset()) if self.is_valid and clauses else ()
+        self._lower = lower
 
     def update(self, target: Type, variable: str, assignments: Sequence[ast.Assign]) -> ir.UpdateMatched | None:
         """Return an update of a variable of the pattern."""
@@ -173,7 +173,9 @@ class PatternWrites:
 
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())
-        return ir.ReadIR("match", params, self._pipeline, tuple(columns))
+        counts, self._ctx.counts = self._ctx.counts, []
+        pipeline = (*self._pipeline, *self._lower.result_counts(counts, self.scope))
+        return ir.ReadIR("match", params, pipeline, tuple(columns))
 
 
 def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:

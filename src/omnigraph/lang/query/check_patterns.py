@@ -5,15 +5,24 @@ Pure. Clauses are checked in written order, then optional blocks, then negations
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, Kind, Scope, TooManyFindings, Variable, shared_properties
-from omnigraph.lang.query.check_expressions import check_condition, variables_of
+from omnigraph.lang.query.check_context import (
+    Context,
+    Counted,
+    Kind,
+    Scope,
+    TooManyFindings,
+    Variable,
+    shared_properties,
+    with_null,
+)
+from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression, variables_of
 from omnigraph.lang.query.check_traversals import (
     NOT_NODES,
     Walk,
@@ -22,10 +31,17 @@ from omnigraph.lang.query.check_traversals import (
     names_of,
     path_of_nodes,
 )
-from omnigraph.lang.query.check_values import match_value
+from omnigraph.lang.query.check_values import describe, element_type, match_value
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 T = TypeVar("T")
+
+
+class Lower(Protocol):
+    """Turns checked patterns into operators that start from some bound variables."""
+
+    def block(self, block: Block, outer: frozenset[str]) -> tuple[ir.Operator, ...]: ...
+    def result_counts(self, counts: Sequence[Counted], scope: Scope) -> tuple[ir.Operator, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +66,24 @@ class Block:
     optionals: list[tuple[Block, tuple[Variable, ...]]] = field(default_factory=list)
     late_conditions: list[ir.Expr] = field(default_factory=list)
     negations: list[Block] = field(default_factory=list)
+    # What the conditions, or the result behind the pattern, ask of patterns beside each row.
+    counts: list[Counted] = field(default_factory=list)
+    unwinds: list[ir.Unwind] = field(default_factory=list)
 
 
 def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> Block:
     """Check a block against the variables around it."""
     block = Block(outer.inner())
     scope = block.scope
+    around, ctx.counts = ctx.counts, block.counts
     scope.declared = _declared_types(ctx, clauses)
     for name in scope.declared.keys() & scope.keys():
         scope.narrow(name, scope.declared[name])
     optional_names: set[str] = set()
     late_conditions: list[ast.Expression] = []
     for clause in clauses:
-        _count_clause(ctx, clause)
+        if not isinstance(clause, ast.Subquery):
+            count_clause(ctx, clause)
         _check_variable_count(ctx, scope, clause)
         if isinstance(clause, ast.Binding):
             if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.variable]):
@@ -71,6 +92,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
             traversal = clause.traversal if isinstance(clause, ast.Path) else clause
             if not _uses_optional_variable(ctx, scope, optional_names, clause, [traversal.left, traversal.right]):
                 _append_valid(block.walks, check_walk(ctx, scope, clause))
+        elif isinstance(clause, ast.Unwind):
+            read = [ast.Name(name, clause.collection.span) for name in variables_of(clause.collection)]
+            if not _uses_optional_variable(ctx, scope, optional_names, clause, read):
+                _check_unwind(ctx, block, clause)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
         elif (named := path_of_nodes(clause)) is not None and _binds_path_nodes(
@@ -79,7 +104,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
             if scope[named[0].name].kind is not Kind.BROKEN:
                 block.path_nodes.append((named[0].name, named[1].name))
         elif not isinstance(clause, ast.Negation):
-            if any(name in optional_names and name not in scope for name in variables_of(clause)):
+            # A pattern in a condition shares every variable of this block, wherever that is bound.
+            if _has_pattern(clause) or any(
+                name in optional_names and name not in scope for name in variables_of(clause)
+            ):
                 late_conditions.append(clause)
             else:
                 _append_valid(block.conditions, check_condition(ctx, scope, clause))
@@ -93,7 +121,39 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
                 ctx.report("T9", clause.span, "this `not` block shares no variable with the outer pattern", hint)
                 continue
             block.negations.append(check_block(ctx, clause.clauses, scope))
+    ctx.counts = around
     return block
+
+
+def _check_unwind(ctx: Context, block: Block, clause: ast.Unwind) -> None:
+    """Check a list and bind its elements, even on errors, so that later clauses report no consequences."""
+    scope, name = block.scope, clause.variable.text
+    if name == "_" or name in scope or name in ctx.params:
+        hint = "use a variable with a name" if name == "_" else "use an unused name"
+        ctx.report("T44", clause.variable.span, f"`${name}` cannot hold the elements of a list", hint)
+        return
+    typed = None
+    if _has_pattern(clause.collection):
+        message = "a list of `unwind` cannot depend on a pattern"
+        ctx.report("T44", clause.collection.span, message, "compute it in a `with`, and unwind it behind that")
+    else:
+        typed = check_expression(ctx, scope, clause.collection, Role.VALUE)
+    if typed is None or typed.type is None:
+        scope.mark_broken([name])
+        return
+    if not typed.type.is_list:
+        hint = "name a property, a parameter or a value that is a list, such as `$v.tags`"
+        ctx.report("T44", clause.collection.span, f"`unwind` takes a list, but {describe(typed)}", hint)
+        scope.mark_broken([name])
+        return
+    # Stored lists and literals hold no nulls.
+    element = with_null(element_type(typed.type), not isinstance(typed, ir.PropertyRef | ir.Literal))
+    scope[name] = Variable(name, Kind.VALUE, value_type=element)
+    block.unwinds.append(ir.Unwind(typed, name, element))
+
+
+def _has_pattern(condition: ast.Expression) -> bool:
+    return any(isinstance(part, ast.Subquery) for part in ast.walk_expression(condition))
 
 
 def _binds_path_nodes(
@@ -218,9 +278,10 @@ def _report_unknown_type(ctx: Context, clause: ast.Binding) -> None:
         ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
 
 
-def _count_clause(ctx: Context, clause: ast.Clause) -> None:
+def count_clause(ctx: Context, clause: ast.Clause) -> None:
     """Limit the clauses that the planner has to order against each other; conditions do not count."""
-    if isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Optional | ast.Negation):
+    counted = ast.Binding | ast.Traversal | ast.Path | ast.Unwind | ast.Optional | ast.Negation | ast.Subquery
+    if isinstance(clause, counted):
         ctx.pattern_clauses += 1
         if ctx.pattern_clauses > QUERY_CLAUSES_MAX:
             message = f"a query has at most {QUERY_CLAUSES_MAX} bindings, walks and blocks"
@@ -249,7 +310,7 @@ def _uses_optional_variable(
 
 def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
     for clause in clauses:
-        if isinstance(clause, ast.Binding):
+        if isinstance(clause, ast.Binding | ast.Unwind):
             yield clause.variable.text
         elif isinstance(clause, ast.Traversal):
             yield from names_of(clause)
@@ -264,22 +325,27 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
 def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tuple[str, ast.Clause]]:
     """Yield which of some names clauses bind, inner blocks included, with the clause that does."""
     for clause in clauses:
-        if isinstance(clause, ast.Negation | ast.Optional):
+        if isinstance(clause, ast.Negation | ast.Optional | ast.Subquery):
             yield from find_rebound(clause.clauses, names)
+        elif not isinstance(clause, ast.Binding | ast.Traversal | ast.Path | ast.Unwind) and _has_pattern(clause):
+            yield from find_rebound(ast.parts_of(clause), names)
         else:
             yield from ((name, clause) for name in dict.fromkeys(_bound_names([clause])) if name in names)
 
 
 def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:
-    return any(name in outer for name in _mentioned_names(clauses))
+    return any(name in outer for name in mentioned_names(clauses))
 
 
-def _mentioned_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
+def mentioned_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
+    """Yield the names of the variables that clauses mention, with those in their blocks."""
     for clause in clauses:
         if isinstance(clause, ast.Negation | ast.Optional):
-            yield from _mentioned_names(clause.clauses)
+            yield from mentioned_names(clause.clauses)
         elif isinstance(clause, ast.Binding | ast.Traversal | ast.Path):
             yield from _bound_names([clause])
+        elif isinstance(clause, ast.Unwind):
+            yield from (clause.variable.text, *variables_of(clause.collection))
         else:
             yield from variables_of(clause)
 

@@ -5,7 +5,7 @@ Pure. A stage and a union become reads that another read starts from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -15,24 +15,24 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.check_expressions import Role, check_expression
-from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
+from omnigraph.lang.query.check_patterns import Block, Lower, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
     Returned,
     check_bound,
     check_distinct_on,
     check_having,
+    check_limit_per,
     check_order,
     check_projections,
 )
 from omnigraph.lang.query.check_values import describe
 
-Lower: TypeAlias = Callable[[Block, frozenset[str]], tuple[ir.Operator, ...]]
 Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]
 
 
 def check_read(ctx: Context, name: str, body: ast.Read | ast.Union, lower: Lower) -> Checked:
-    """Check a read; `lower` turns a checked pattern into operators that start from some bound variables."""
+    """Check a read; `lower` turns its checked patterns into operators."""
     if isinstance(body, ast.Union):
         return _check_union(ctx, name, body, lower)
     scope, source = Scope(), None
@@ -51,7 +51,7 @@ def _check_part(
 ) -> tuple[Block, tuple[Returned, ...], ir.ReadIR]:
     """Check a pattern and the `with` or `return` behind it."""
     is_stage, ctx.is_stage = ctx.is_stage, False
-    for variable, clause in find_rebound(read.clauses, ctx.dropped - scope.keys()):
+    for variable, clause in find_rebound((*read.clauses, *_result_patterns(read)), ctx.dropped - scope.keys()):
         message = f"`${variable}` was bound before a `with` that does not pass it on"
         ctx.report("T42", clause.span, message, f"add `${variable}` to the `with`, or use another name")
     block = check_block(ctx, read.clauses, scope)
@@ -61,10 +61,16 @@ def _check_part(
     ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
     rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
+    distinct_on = check_distinct_on(ctx, block.scope, read, is_grouped, rank)
+    limit_per = check_limit_per(ctx, block.scope, read, returned, is_grouped, rank)
+    counts, ctx.counts = ctx.counts, []
+    pipeline: tuple[ir.Operator, ...] = ()
+    if not is_refused(ctx):
+        pipeline = (*lower.block(block, frozenset(scope)), *lower.result_counts(counts, block.scope))
     compiled = ir.ReadIR(
         name=name,
         params=tuple(ctx.params.values()),
-        pipeline=() if is_refused(ctx) else lower(block, frozenset(scope)),
+        pipeline=pipeline,
         columns=(*(item.column for item in returned), *hidden),
         is_grouped=is_grouped,
         is_distinct=read.distinct,
@@ -73,10 +79,19 @@ def _check_part(
         skip=check_bound(ctx, read.skip, "skip"),
         limit=check_bound(ctx, read.limit, "limit"),
         having=having,
-        distinct_on=check_distinct_on(ctx, block.scope, read, is_grouped, rank),
+        distinct_on=distinct_on,
         source=source,
+        limit_per=limit_per,
     )
     return block, returned, compiled
+
+
+def _result_patterns(read: ast.Read) -> Iterator[ast.Subquery]:
+    """Yield the patterns in what a read makes of its rows."""
+    columns = (item.expression for item in read.projections if isinstance(item, ast.Projection))
+    per = read.limit_per.keys if read.limit_per is not None else ()
+    for expression in (*columns, *(key.expression for key in read.order), *read.distinct_on, *per):
+        yield from (part for part in ast.walk_expression(expression) if isinstance(part, ast.Subquery))
 
 
 def is_refused(ctx: Context) -> bool:

@@ -71,9 +71,12 @@ def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
     if isinstance(typed, ir.TypeRef) and isinstance(written, ast.PropertyAccess):
         # `type($v)` and `$v.@type` are one value, named as they are written.
         name = f"{written.variable.text}.{written.property.text}"
+    if isinstance(written, ast.Subquery):
+        name = written.word
     column = ir.Column(alias or name, typed, typed.type)
     type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
-    return Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name))
+    described = name if isinstance(written, ast.Subquery) else _described_name(typed)
+    return Returned(column, alias, DescribedColumn(alias or described, type_name))
 
 
 def _with_unique_names(returned: list[Returned], names: set[str]) -> tuple[Returned, ...]:
@@ -93,11 +96,9 @@ def _with_unique_names(returned: list[Returned], names: set[str]) -> tuple[Retur
 
 def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
     expression = projection.expression
-    if ctx.is_stage and isinstance(expression, ast.Variable) and expression.name not in ctx.params:
-        bound = scope.get(expression.name)
-        if bound is not None and bound.kind in (Kind.NODE, Kind.EDGE, Kind.PATH):
-            assert bound.type_name is not None
-            return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
+    passed = _passed_variable(ctx, scope, expression)
+    if passed is not None:
+        return passed
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         score = rank(ctx, scope, expression)
         if score is not None and projection.alias is None:
@@ -238,6 +239,53 @@ def check_distinct_on(
     return tuple(keys)
 
 
+def check_limit_per(
+    ctx: Context,
+    scope: Scope,
+    read: ast.Read,
+    returned: tuple[Returned, ...],
+    grouped: bool,
+    rank: ir.Rank | None,
+) -> ir.GroupLimit | None:
+    """Check `limit n per { key, … }`."""
+    per = read.limit_per
+    if per is None:
+        return None
+    if rank is not None:
+        message = "`limit … per` takes rows in their order and does not go with a ranking"
+        ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
+        return None
+    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
+    keys = [_limit_key(ctx, scope, key, remaining) for key in per.keys]
+    count = check_bound(ctx, per.count, "limit")
+    typed = tuple(key for key in keys if key is not None)
+    return None if count is None or len(typed) < len(keys) else ir.GroupLimit(count, typed)
+
+
+def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: _Remaining | None) -> ir.Expr | None:
+    typed = _passed_variable(ctx, scope, written) or check_expression(ctx, scope, written, Role.ORDER)
+    if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
+        return None
+    if not is_group_key(typed):
+        message = f"{describe(typed)}, which is the same in all rows"
+        ctx.report("T33", written.span, message, "name a variable, a property or a column")
+        return None
+    if remaining is not None and not isinstance(typed, ir.ColumnRef):
+        remaining.check(ctx, written, typed, "only rows that are equal in returned columns can be taken together")
+    return typed
+
+
+def _passed_variable(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.VariableRef | None:
+    """Return a node, edge or path that a `with` passes on as it is."""
+    if not ctx.is_stage or not isinstance(expression, ast.Variable) or expression.name in ctx.params:
+        return None
+    bound = scope.get(expression.name)
+    if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE, Kind.PATH):
+        return None
+    assert bound.type_name is not None
+    return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
+
+
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
     """Check the operand of `skip` or `limit`."""
     if bound is None:
@@ -318,14 +366,20 @@ class _Remaining:
             if alias is None or item.column.expression not in self._aliases:
                 self._aliases[item.column.expression] = alias
 
-    def check(self, ctx: Context, expression: ast.Expression, typed: ir.Expr) -> None:
+    def check(
+        self,
+        ctx: Context,
+        expression: ast.Expression,
+        typed: ir.Expr,
+        rule: str = "only returned columns can be ordered by",
+    ) -> None:
         alias = self._aliases.get(typed, "")
         if alias is None or isinstance(typed, ir.ColumnRef | ir.Literal | ir.ParameterRef | ir.Now):
             return
         if not isinstance(typed, REFERENCES):
             for part in ir.children_of(typed):
-                self.check(ctx, expression, part)
+                self.check(ctx, expression, part, rule)
             return
-        hint = f"order by `{alias}`" if alias else "return it too"
-        message = f"{describe(typed)}; after {self._word} only returned columns can be ordered by"
+        hint = f"write `{alias}`" if alias else "return it too"
+        message = f"{describe(typed)}; after {self._word} {rule}"
         ctx.report("T38", expression.span, message, hint)

@@ -257,7 +257,7 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
         return ir.ColumnRef(f"${binding.name}", binding.value_type)
     if binding.kind is Kind.VALUE:
         assert binding.value_type is not None
-        return ir.ValueRef(binding.name, binding.value_type)
+        return ir.ValueRef(binding.name, with_null(binding.value_type, binding.nullable))
     assert binding.type_name is not None
     return ir.NodeRef(binding.name, binding.type_name, with_null(ir.ID, binding.nullable))
 
@@ -352,6 +352,8 @@ def describe(expression: ir.Expr) -> str:
         return f"`{owner}{name}` is {expression.type}"
     if isinstance(expression, ir.ParameterRef):
         return f"`${expression.name}` is {expression.type}"
+    if isinstance(expression, ir.CountRef):
+        return f"`count {{ … }}` is {expression.type}"
     if isinstance(expression, ir.HopsRef | ir.ValueRef):
         return f"`${expression.variable}` is {expression.type}"
     if isinstance(expression, ir.ColumnRef):

@@ -5,7 +5,7 @@ Pure; the result is immutable and its key names everything it depends on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -17,7 +17,9 @@ from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, n
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
     Context,
+    Counted,
     Kind,
+    Scope,
     TooManyFindings,
     TypeUse,
     shared_properties,
@@ -48,13 +50,24 @@ class _Lowering:
         around = frozenset(block.scope) | outer
         adopted = {variable.name for _, fresh in block.optionals for variable in fresh}
         inside = outer | (block.scope.keys() - adopted)
+        # What is counted without the variables of optional blocks may leave fewer rows for them.
+        early = [item for item in block.counts if not item.names & adopted]
+        pipeline.extend(self._count(item, inside) for item in early)
         for inner, fresh in block.optionals:
             bindings = tuple(variable.bound() for variable in fresh)
             pipeline.append(ir.OptionalJoin(self.block(inner, inside), bindings))
             inside |= {variable.name for variable in fresh}
+        pipeline.extend(self._count(item, around) for item in block.counts if item.names & adopted)
         pipeline.extend(ir.Filter(condition) for condition in block.late_conditions)
         pipeline.extend(ir.AntiJoin(self.block(inner, around)) for inner in block.negations)
         return tuple(pipeline)
+
+    def _count(self, counted: Counted, outer: frozenset[str]) -> ir.CountJoin:
+        return ir.CountJoin(self.block(counted.block, outer), counted.variable, counted.is_existence)
+
+    def result_counts(self, counts: Sequence[Counted], scope: Scope) -> tuple[ir.Operator, ...]:
+        """Return what the result behind a pattern asks of patterns beside each row."""
+        return tuple(self._count(item, frozenset(scope)) for item in counts)
 
     def temporary(self) -> str:
         return f"~{next(self._numbers)}"
@@ -94,6 +107,7 @@ class _Pattern:
             if right != left:
                 self._touching.setdefault(right, []).append(index)
         self._path_nodes = list(block.path_nodes)
+        self._unwinds = list(block.unwinds)
         self._types = {name: variable.type_name for name, variable in block.scope.items()}
         self._waiting: list[int] = []
         self._emitted: set[int] = set()
@@ -107,6 +121,8 @@ class _Pattern:
         for variable in sorted(self._bound & self._filters.keys()):
             # A binding of an outer variable asks more of the same entity.
             self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
+        # Lists that are known before the pattern may then select its nodes.
+        self._unwind()
         for variable in self._bound & self._touching.keys():
             self._reach(variable)
         for path in [path for _, path in self._path_nodes if path in self._bound]:
@@ -116,7 +132,17 @@ class _Pattern:
             self._scan(variable, start.node_type)
         for left, _, walk in self._walks:
             self._scan(left, walk.left_type)
+        self._bound |= self._types.keys()
+        self._unwind()
         return self._operators
+
+    def _unwind(self) -> None:
+        """Bind the elements of the lists that read bound variables alone, in written order."""
+        for unwind in self._unwinds[:]:
+            if ir.variables_read(unwind.collection) <= self._bound:
+                self._unwinds.remove(unwind)
+                self._operators.append(unwind)
+                self._bound.add(unwind.variable)
 
     def _scan(self, variable: str, node_type: str) -> None:
         if variable in self._bound:
@@ -295,10 +321,10 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
     _declare(ctx, query.params)
+    lowering = _Lowering(ctx.catalog)
     if not isinstance(query.body, ast.Mutation):
-        lowering = _Lowering(ctx.catalog)
-        return check_read(ctx, query.name.text, query.body, lowering.block)
-    statements = check_mutation(ctx, query.body, lambda block: _Lowering(ctx.catalog).block(block, frozenset()))
+        return check_read(ctx, query.name.text, query.body, lowering)
+    statements = check_mutation(ctx, query.body, lowering)
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
 
 

@@ -57,6 +57,10 @@ def _tail(query: ir.ReadIR, word: str) -> Iterator[str]:
     if query.order:
         keys = (f"{_show(key.expression)} {'desc' if key.descending else 'asc'}" for key in query.order)
         yield f"order {', '.join(keys)}"
+    if query.limit_per is not None:
+        count = query.limit_per.count
+        shown = count if isinstance(count, int) else _show(count)
+        yield f"limit {shown} per {', '.join(_show(key) for key in query.limit_per.keys)}"
     for name, bound in (("skip", query.skip), ("limit", query.limit)):
         if bound is not None:
             yield f"{name} {bound if isinstance(bound, int) else _show(bound)}"
@@ -71,6 +75,8 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
         elif isinstance(operator, ir.PathNodes):
             ends = f"${operator.variable}: {operator.node_type} in nodes(${operator.path})"
             yield f"bind {ends}{_where(operator.filters)}"
+        elif isinstance(operator, ir.Unwind):
+            yield f"unwind {_show(operator.collection)} as ${operator.variable}: {operator.type}"
         elif isinstance(operator, ir.Filter):
             yield f"filter {_show(operator.condition)}"
         else:
@@ -78,11 +84,22 @@ def _pipeline(operators: Iterable[ir.Operator]) -> Iterator[str]:
             yield from (_INDENT + line for line in _pipeline(operator.inner))
 
 
-def _join_word(operator: ir.AntiJoin | ir.OptionalJoin) -> str:
+def _join_word(operator: ir.Join) -> str:
     if isinstance(operator, ir.AntiJoin):
         return "anti join"
+    if isinstance(operator, ir.CountJoin):
+        return f"{'test' if operator.is_existence else 'count'} matches as {show_count(operator.variable)}"
     names = ", ".join(f"${item.variable}: {item.type_name or 'I64'}?" for item in operator.bindings)
     return f"optional join{' ' + names if names else ''}"
+
+
+def show_count(variable: str) -> str:
+    """Return the name of what a pattern in an expression counts.
+
+    >>> show_count("~exists2")
+    'exists2'
+    """
+    return variable.removeprefix("~")
 
 
 def _expand(operator: ir.Expand) -> str:
@@ -151,6 +168,8 @@ def _show(expression: ir.Expr) -> str:
             return "now()"
         case ir.PropertyRef(variable=variable):
             return f"${variable}.{expression.written()}"
+        case ir.CountRef(variable=variable):
+            return show_count(variable)
         case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef():
             return f"${expression.variable}"
         case ir.TypeRef(variable=variable):

@@ -261,5 +261,7 @@ def function_hint(name: str) -> str:
     """Return a hint for a function that does not exist."""
     if name in ("contains", "starts_with", "ends_with", "matches"):
         return f"write it between its operands: `$v.property {name} …`"
+    if name == "exists":
+        return "a pattern stands in braces, `exists { $a knows $b }`; a value is there if it `is not null`"
     near = did_you_mean(name, FUNCTION_NAMES)
     return near or f"the functions are {join_words(sorted(FUNCTION_NAMES), conjunction='and')}"

@@ -15,6 +15,7 @@ _BEHIND: Final = 60
 
 _MATCH_FORM: Final = "`match { $a: Person $a knows $b } return { $b.name }`"
 _SELECT: Final = re.compile(r"(?:select\s+(?P<columns>[\w\s,.*]*?)\s+)?from\s+(?P<type>\w+)", re.IGNORECASE)
+_IN_SUBQUERY: Final = re.compile(r"\b(?:exists|count)\s*\{\s*match\s*$", re.IGNORECASE)
 _ARROW: Final = re.compile(r"-\[|\]-|->|<-|--")
 
 # What is not a word here, whatever follows it.
@@ -36,6 +37,7 @@ _WORDS: Final = {
     "detach": "`delete $a` deletes the edges of a node, too",
     "merge": 'write `upsert Person { name: "ada" }`, or `create`, which refuses an existing key',
     "foreach": "what follows a `match` is done for each of its rows: `match { … } update $a set { … }`",
+    "unwind": "it is a clause of the `match`: `match { $p: Person unwind $p.tags as $tag }`",
     "call": "functions stand in expressions: `return { lower($p.name) as name }`",
     "values": 'write `insert Person { name: "ada", age: 36 }`',
 }  # fmt: skip
@@ -48,6 +50,7 @@ _FORMS: Final = {
     "limit": "`limit 10`",
     "skip": "`skip 20`",
     "with": "`with { $p, count(*) as $n }`",
+    "unwind": "`unwind $p.tags as $tag`, inside the `match`",
     "optional": "`optional { $p knows $q }`, inside the `match`",
     "union": "`union`, or `union all`",
     "insert": '`insert Person { name: "ada" }`',
@@ -66,6 +69,8 @@ def hint_from_other_languages(
         return hint
     if token == "(" and before.lower() == "match":
         return f"a pattern stands in braces, its variables begin with `$`: {_MATCH_FORM}"
+    if token == "{" and before.lower() == "match" and _IN_SUBQUERY.search(text, max(0, offset - _BEHIND), offset):
+        return "the pattern stands in the braces alone: `exists { $a knows $b }`, `count { $a knows $b }`"
     return (
         _symbol_hint(token, before, text, offset)
         or _clause_hint(word, before, text, offset, accepted)
@@ -116,6 +121,8 @@ def _clause_hint(word: str, before: str, text: str, offset: int, accepted: froze
     """Return a hint for a clause that is written without its braces, or in two words."""
     if before == "order" and ("OPEN_BRACE" in accepted or word == "by"):
         return "the keys stand in braces: `order { $p.name desc }`"
+    if (before == "per" and "OPEN_BRACE" in accepted) or (word == "by" and "_PER" in accepted):
+        return "the first rows of each group are `limit 3 per { $p.country }`, behind the `order`"
     if before in ("return", "with", "distinct") and "OPEN_BRACE" in accepted and word != "distinct":
         form = "`with { $p, count(*) as $n }`" if before == "with" else "`return { $p.name as name }`"
         return f"the columns stand in braces: {form}"

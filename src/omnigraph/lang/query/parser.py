@@ -19,10 +19,10 @@ from omnigraph.limits import QUERY_TOKENS_MAX
 
 # Word, required terminals, further terminals: a state that accepts all the required ones is described by the word,
 # which then covers the further ones too. Earlier groups win.
-_VALUES: Final = {"INT", "FLOAT", "BOOL", "OPEN_BRACKET", "LPAR", "CASE", "MINUS"}
+_VALUES: Final = {"INT", "FLOAT", "BOOL", "OPEN_BRACKET", "LPAR", "CASE", "EXISTS", "COUNT", "MINUS"}
 _ARITHMETIC: Final = {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "INDEX"}
 _GROUPS: Final[tuple[tuple[str, set[str], set[str]], ...]] = (
-    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"STRING", "_PATH"} | _VALUES),
+    ("a clause", {"NOT", "OPTIONAL", "VAR", "NAME"}, {"STRING", "_PATH", "_UNWIND"} | _VALUES),
     ("an operator", {"COMPARE", "LESS", "MORE"},
         {"CONTAINS", "STARTS_WITH", "ENDS_WITH", "MATCHES", "IS", "IN", "NOT_IN"} | _ARITHMETIC),
     ("an expression", {"VAR", "NAME", "STRING"}, {"NOT"} | _VALUES),

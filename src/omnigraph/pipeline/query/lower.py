@@ -125,12 +125,16 @@ class Lowering:
                     rows = self._expand(operator, self._or_empty_row(rows))
                 case ir.PathNodes():
                     rows = self._path_nodes(operator, self._or_empty_row(rows))
+                case ir.Unwind():
+                    rows = self._unwound(operator, self._or_empty_row(rows))
                 case ir.Filter(condition=condition):
                     rows = self._or_empty_row(rows).where(self._expressions.condition(condition))
                 case ir.AntiJoin():
                     rows = self._anti(operator, self._or_empty_row(rows))
                 case ir.OptionalJoin():
                     rows = self._optional(operator, self._or_empty_row(rows))
+                case ir.CountJoin():
+                    rows = self._counted(operator, self._or_empty_row(rows))
         return self._or_empty_row(rows)
 
     def _or_empty_row(self, rows: Any) -> Any:
@@ -235,6 +239,11 @@ class Lowering:
         # An absent path has no nodes, and `explode` drops the row.
         each = rows.withColumn(FAR, self._functions.explode(path))
         return self._where(self._bind_target(operator.variable, operator.node_type, each, about_node), others)
+
+    def _unwound(self, operator: ir.Unwind, rows: Any) -> Any:
+        # `explode` drops the rows of missing and empty lists.
+        elements = self._functions.explode(self._expressions.value(operator.collection))
+        return rows.withColumn(self._names(operator.variable, VALUE), elements)
 
     def _expand_hops(self, operator: ir.Expand, rows: Any, bounds: HopBounds, about_edge: tuple[ir.Expr, ...]) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
@@ -387,6 +396,18 @@ class Lowering:
             return rows.join(solved, self._functions.lit(True), "left")
         return rows.join(solved, self._same(keys), "left").drop(*(f"k{index}" for index in range(len(keys))))
 
+    def _counted(self, operator: ir.CountJoin, rows: Any) -> Any:
+        functions = self._functions
+        keys, solved = self._solve(operator.inner, rows)
+        solutions = solved.select(*self._renamed(keys))
+        if operator.is_existence:
+            solutions = solutions.distinct() if keys else solutions.limit(1)
+        names = [f"k{index}" for index in range(len(keys))]
+        counts = solutions.groupBy(*names).agg(functions.count(functions.lit(1)).alias("n"))
+        joined = rows.join(counts, self._same(keys), "left") if keys else rows.crossJoin(counts)
+        number = functions.coalesce(functions.col("n"), functions.lit(0)).cast("long")
+        return joined.withColumn(self._names(operator.variable, HOPS), number).drop("n", *names)
+
     def _solve(self, inner: tuple[ir.Operator, ...], rows: Any) -> tuple[list[str], Any]:
         """Return the columns that an inner pattern depends on, and its solutions for their distinct values."""
         used = free_variables(inner)
@@ -428,7 +449,9 @@ def _projected(spark: Any, plan: ReadPlan, run: QueryRun) -> Any:
     roots = {operator.variable for operator in pipeline if isinstance(operator, ir.NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
     rows = lowering.pipeline(pipeline, start, narrow)
-    return Projection(plan, expressions, search).run(rows, cut)
+    per = plan.query.limit_per
+    per_group = 0 if per is None else run.bound(per.count, "limit")
+    return Projection(plan, expressions, search).run(rows, cut, per_group)
 
 
 def _bound(spark: Any, source: Source, run: QueryRun, names: Names, lowering: Lowering) -> Any:

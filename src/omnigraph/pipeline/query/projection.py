@@ -5,7 +5,7 @@ Ties in the order are broken by all bound variables, as in process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from omnigraph.engine.query.aggregate import overflow_message
@@ -31,10 +31,11 @@ class Projection:
         self._functions = expressions.functions
         self._names = expressions.names
         self._search = search
+        self._per_group = 0
 
-    def run(self, rows: Any, cut: SkipLimit) -> Any:
-        """Return the columns of the query, named by their places."""
-        query = self._query
+    def run(self, rows: Any, cut: SkipLimit, per_group: int = 0) -> Any:
+        """Return the columns of the query, named by their places; `per_group` is the number of `limit … per`."""
+        query, self._per_group = self._query, per_group
         rows = self._scored(rows)
         if query.is_grouped:
             rows = self._ordered_by_columns(self._distinct(self._grouped(rows)))
@@ -177,7 +178,11 @@ class Projection:
             self._directed(self._expressions.value(self._over_results(order.expression)), order.descending)
             for order in self._query.order
         ]
-        return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.returned))))
+        columns = [f"r{index}" for index in range(len(self._query.returned))]
+        if self._query.limit_per is not None:
+            groups = [self._over_results(key) for key in self._query.limit_per.keys]
+            rows = self._first_of_each(rows, groups, [*keys, *columns], self._per_group).select(*columns)
+        return rows.orderBy(*keys, *columns)
 
     def _ordered(self, rows: Any) -> Any:
         keys = self._position()
@@ -187,20 +192,24 @@ class Projection:
                 if not isinstance(expression, ir.Rank) and not ir.has_aggregate(expression):
                     keys.append(self._directed(self._expressions.value(expression), order.descending))
         if self._query.distinct_on:
-            rows = self._first_of_each(rows, [*keys, *self._ties()])
+            rows = self._first_of_each(rows, self._query.distinct_on, [*keys, *self._ties()], 1)
+        if self._query.limit_per is not None:
+            groups = [resolve_aliases(self._query, key) for key in self._query.limit_per.keys]
+            rows = self._first_of_each(rows, groups, [*keys, *self._ties()], self._per_group)
         if not keys and not self._query.is_ordered and not self._query.distinct_on:
             return rows
         return rows.orderBy(*keys, *self._ties())
 
-    def _first_of_each(self, rows: Any, order: list[Any]) -> Any:
-        """Keep the first row in order of those that are equal in the keys of `distinct on`."""
+    def _first_of_each(self, rows: Any, keys: Sequence[ir.Expr], order: list[Any], count: int) -> Any:
+        """Keep the first rows in order of those that are equal in the keys of `distinct on` or `limit … per`."""
         from pyspark.sql import Window
 
-        names = [f"d{index}" for index in range(len(self._query.distinct_on))]
-        for name, key in zip(names, self._query.distinct_on, strict=True):
+        names = [f"d{index}" for index in range(len(keys))]
+        for name, key in zip(names, keys, strict=True):
             rows = rows.withColumn(name, self._expressions.value(key))
         row_number = self._functions.row_number().over(Window.partitionBy(*names).orderBy(*order))
-        return rows.withColumn("row_number", row_number).where(self._functions.col("row_number") == 1)
+        first = rows.withColumn("row_number", row_number).where(self._functions.col("row_number") <= count)
+        return first.drop("row_number", *names)
 
     def _ties(self) -> list[Any]:
         tables = sorted(self._plan.tables.items(), key=lambda item: (item[1] is None, item[0]))

@@ -53,7 +53,7 @@ def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, .
         if isinstance(operator, ir.Filter) and len(used) == 1 and used <= binders.keys():
             pushed.setdefault(binders[next(iter(used))], []).append(operator.condition)
             operators.append(None)
-        elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+        elif isinstance(operator, ir.Join):
             operators.append(replace(operator, inner=push_down_filters(operator.inner)))
         else:
             operators.append(operator)
@@ -124,14 +124,18 @@ def _late_expressions(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Ite
             yield column.expression
     yield from (key.expression for key in read.order)
     yield from read.distinct_on
+    if read.limit_per is not None:
+        yield from read.limit_per.keys
 
 
 def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
     for operator in pipeline:
         if isinstance(operator, ir.Filter):
             yield operator.condition
-        elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+        elif isinstance(operator, ir.Join):
             yield from _conditions(operator.inner)
+        elif isinstance(operator, ir.Unwind):
+            yield operator.collection
         elif isinstance(operator, ir.Expand):
             bound = {operator.target, operator.edge_variable}
             yield from (

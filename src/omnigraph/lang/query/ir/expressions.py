@@ -101,6 +101,11 @@ class HopsRef:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRef(HopsRef):
+    """How many solutions a block has beside a row, as a `CountJoin` has counted them; 0 or 1 if it asks whether."""
+
+
+@dataclass(frozen=True, slots=True)
 class TypeRef:
     """The name of the type of a bound node or edge."""
 
@@ -306,6 +311,13 @@ def children_of(expression: Expr) -> tuple[Expr, ...]:
         case Aggregate(argument=argument) if argument is not None:
             return (argument,)
     return ()
+
+
+def variables_read(expression: Expr) -> frozenset[str]:
+    """Return the variables that an expression reads."""
+    variable: str | None = getattr(expression, "variable", None)
+    read = frozenset(() if variable is None else (variable,))
+    return read.union(*(variables_read(part) for part in children_of(expression)))
 
 
 def has_aggregate(expression: Expr) -> bool:

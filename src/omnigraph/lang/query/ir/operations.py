@@ -175,7 +175,27 @@ class OptionalJoin:
     bindings: tuple[Bound, ...]
 
 
-Operator: TypeAlias = NodeScan | Expand | PathNodes | Filter | AntiJoin | OptionalJoin
+@dataclass(frozen=True, slots=True)
+class CountJoin:
+    """Bind how many results the inner pipeline has, started from that row; with `is_existence`, 1 or 0."""
+
+    inner: tuple[Operator, ...]
+    variable: str
+    is_existence: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unwind:
+    """Bind each element of a list, one row each; a missing or empty list has none."""
+
+    collection: Expr
+    variable: str
+    type: PropertyType
+
+
+Operator: TypeAlias = NodeScan | Expand | PathNodes | Unwind | Filter | AntiJoin | OptionalJoin | CountJoin
+# Operators that run a pipeline of their own.
+Join: TypeAlias = AntiJoin | OptionalJoin | CountJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +212,14 @@ class Column:
 class OrderKey:
     expression: Expr
     descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """How many rows of those that are equal in the keys are returned, the first in order."""
+
+    count: int | ParameterRef
+    keys: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +244,7 @@ class ReadIR:
     having: Expr | None = None
     distinct_on: tuple[Expr, ...] = ()
     source: ReadIR | Union | None = None
+    limit_per: GroupLimit | None = None
 
     @property
     def returned(self) -> tuple[Column, ...]:
@@ -224,8 +253,9 @@ class ReadIR:
 
     @property
     def is_ordered(self) -> bool:
-        """True if rows have an order: by keys, or for pages (`skip`) by what breaks ties."""
-        return bool(self.order) or (self.skip is not None and self.rank is None)
+        """True if rows have an order: by keys, or for pages (`skip`) and the first of groups by what breaks ties."""
+        is_cut = self.skip is not None or self.limit_per is not None
+        return bool(self.order) or (is_cut and self.rank is None)
 
 
 @dataclass(frozen=True, slots=True)
