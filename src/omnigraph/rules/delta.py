@@ -123,6 +123,16 @@ def last_of_each(ids: Ids) -> Numbers:
     return np.sort(last)
 
 
+def first_of_each(ids: Ids) -> Numbers:
+    """Return the index of the first row of each id, ascending.
+
+    >>> first_of_each(pa.array(["a", "b", "a"])).tolist()
+    [0, 1]
+    """
+    _, first = np.unique(ids.dictionary_encode().indices.to_numpy(), return_index=True)
+    return np.sort(first)
+
+
 class Committed(Protocol):
     """The committed rows of a graph, before the write that is being checked."""
 
