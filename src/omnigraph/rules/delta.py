@@ -191,10 +191,10 @@ class Findings:
         first = self.violations[0]
         more = len(self.violations) - 1
         violations = [self._describe(violation) for violation in self.violations]
-        place = "" if first.line is None else f"{self.unit} {violations[0]['line']}: "
+        prefix = "" if first.line is None else f"{self.unit} {violations[0]['line']}: "
         if "file" in violations[0]:
-            place = f"`{violations[0]['file']}` {place}"
-        message = f"{place}{first.message}"
+            prefix = f"`{violations[0]['file']}` {prefix}"
+        message = f"{prefix}{first.message}"
         if more:
             message += f" (and {'at least ' if self.is_full else ''}{more} more)"
         context: dict[str, Any] = violations[0] | {"violations": violations}
