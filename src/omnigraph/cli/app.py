@@ -286,8 +286,8 @@ def _reject_graph_alone(path: str, values: Mapping[str, Any], hints: Mapping[str
         for item in getattr(hints[name], "__metadata__", ())
         if isinstance(item, ArgumentInfo)
     ]
-    given = [text for text in texts if text != graph]
-    words = " ".join([*given, *names[len(given) :]])
+    other_texts = [text for text in texts if text != graph]
+    words = " ".join([*other_texts, *names[len(other_texts) :]])
     raise UsageError(
         f"`{graph}` is the graph, so an argument is missing; write `{path} {graph} {words}`", command=path, graph=graph
     )

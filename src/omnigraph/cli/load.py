@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import Signature
@@ -43,6 +43,18 @@ Edges = Annotated[
     list[str] | None,
     typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges; FROM and TO are columns."),
 ]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option("--map", metavar="TYPE.COLUMN=PROPERTY", help="A column by another name; repeatable."),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="C", help="What separates the fields of CSV files; `tab` for a tab."),
+]
+Duplicates = Annotated[
+    Literal["error", "first", "last"],
+    typer.Option("--on-duplicate", metavar="NAME", help="Equal keys in the input: `error`, or load `first` or `last`."),
+]
 Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
 Errors = Annotated[
     Literal["fail", "quarantine"],
@@ -64,10 +76,13 @@ def load(
     mode: Merging = "merge",
     node: Nodes = None,
     edge: Edges = None,
+    maps: Maps = None,
+    delimiter: Delimiter = None,
     branch: Branch = "main",
     from_branch: From = None,
     job_id: Job = None,
     on_error: Errors = "fail",
+    on_duplicate: Duplicates = "error",
     max_errors: MaxErrors = LOAD_ERRORS_MAX,
     report: Report = None,
     embed: Embed = False,
@@ -82,14 +97,16 @@ def load(
     data = [*(files or ()), *(data or ())]
     if target.is_served:
         is_engine_set, is_quarantining = engine != "auto", on_error != "fail"
-        if any(
-            (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
-        ):
+        if any((node, edge, maps, delimiter, job_id, report, embed, master, is_engine_set, is_quarantining)) or (
+            max_errors,
+            on_duplicate,
+        ) != (LOAD_ERRORS_MAX, "error"):
             raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
         return _ingest_file(target, data, mode, branch, from_branch, message, as_json=as_json)
     from omnigraph import pipeline
 
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
+    nodes, edges = _with_columns(nodes, edges, maps or (), delimiter)
     with target.store_to_write() as graph, progress_bar(), _without_stdin(data) as inputs:
         result = pipeline.load(
             graph,
@@ -101,6 +118,7 @@ def load(
             from_branch=from_branch,
             job_id=job_id,
             on_error=on_error,
+            on_duplicate=on_duplicate,
             max_errors=max_errors,
             report=report,
             embed=embed,
@@ -175,7 +193,20 @@ ingest.__signature__ = Signature.from_callable(load)  # type: ignore[attr-define
 ingest.__annotations__ = load.__annotations__
 _LOAD_ONLY: Final = {
     name: Signature.from_callable(load).parameters[name].default
-    for name in ("node", "edge", "job_id", "on_error", "max_errors", "report", "embed", "engine", "master")
+    for name in (
+        "node",
+        "edge",
+        "maps",
+        "delimiter",
+        "on_duplicate",
+        "job_id",
+        "on_error",
+        "max_errors",
+        "report",
+        "embed",
+        "engine",
+        "master",
+    )
 }
 
 
@@ -201,6 +232,35 @@ def files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
             raise UsageError(f"`{option}` names `{name}` twice; use a directory or a glob", option=option)
         files[name] = source
     return files
+
+
+def _with_columns(
+    nodes: Mapping[str, str], edges: Mapping[str, str], maps: Sequence[str], delimiter: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the files by type with the mapping of their columns and what separates the fields."""
+    from omnigraph.pipeline.bulk_load.splits import parse_columns
+
+    properties: dict[str, dict[str, str]] = {}
+    for text in maps:
+        column, sign, name = text.rpartition("=")
+        type_name, dot, column = column.partition(".")
+        if not sign or not dot or not column or not name:
+            raise UsageError(f"`--map {text}` names no column; write `--map Type.column=property`", option="--map")
+        if type_name not in nodes and type_name not in edges:
+            raise UsageError(
+                f"`--map {text}` is about `{type_name}`, of which no file is given; name it with `--node` or `--edge`",
+                option="--map",
+            )
+        properties.setdefault(type_name, {})[column] = name
+    separator = "\t" if delimiter in ("tab", "\\t") else delimiter
+    named = (
+        {
+            name: replace(parse_columns(file), properties=properties.get(name, {}), delimiter=separator)
+            for name, file in files.items()
+        }
+        for files in (nodes, edges)
+    )
+    return next(named), next(named)
 
 
 def _report_lines(result: LoadReport, report: Path | None) -> Iterator[str]:

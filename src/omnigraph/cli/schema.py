@@ -124,7 +124,7 @@ def apply(
 
 
 def _confirming_drops(apply_schema: Callable[..., SchemaReceipt], allow_drops: bool) -> SchemaReceipt:
-    """Apply a schema; ask before it drops something, and refuse that where nobody can be asked."""
+    """Apply a schema; ask before it drops something, and refuse that without a terminal."""
     try:
         return apply_schema(allow_drops=allow_drops)
     except OmniGraphError as error:

@@ -123,6 +123,16 @@ def last_of_each(ids: Ids) -> Numbers:
     return np.sort(last)
 
 
+def first_of_each(ids: Ids) -> Numbers:
+    """Return the index of the first row of each id, ascending.
+
+    >>> first_of_each(pa.array(["a", "b", "a"])).tolist()
+    [0, 1]
+    """
+    _, first = np.unique(ids.dictionary_encode().indices.to_numpy(), return_index=True)
+    return np.sort(first)
+
+
 class Committed(Protocol):
     """The committed rows of a graph, before the write that is being checked."""
 
@@ -181,10 +191,10 @@ class Findings:
         first = self.violations[0]
         more = len(self.violations) - 1
         violations = [self._describe(violation) for violation in self.violations]
-        place = "" if first.line is None else f"{self.unit} {violations[0]['line']}: "
+        prefix = "" if first.line is None else f"{self.unit} {violations[0]['line']}: "
         if "file" in violations[0]:
-            place = f"`{violations[0]['file']}` {place}"
-        message = f"{place}{first.message}"
+            prefix = f"`{violations[0]['file']}` {prefix}"
+        message = f"{prefix}{first.message}"
         if more:
             message += f" (and {'at least ' if self.is_full else ''}{more} more)"
         context: dict[str, Any] = violations[0] | {"violations": violations}

@@ -33,6 +33,7 @@ from omnigraph.pipeline.bulk_load.job import (
     InputSchema,
     LoadOptions,
     LoadReport,
+    OnDuplicate,
     prepare_folder,
     write_report,
 )
@@ -97,7 +98,9 @@ def _format_mapping(columns: Columns | None) -> str:
     """Format a column mapping field by field, so that digests stay the same when the class gets new fields."""
     if columns is None:
         return ""
-    return "\0".join([columns.source or "", columns.target or "", *map(str, sorted(columns.properties.items()))])
+    delimiter = [] if columns.delimiter is None else [f"delimiter {columns.delimiter}"]
+    properties = map(str, sorted(columns.properties.items()))
+    return "\0".join([columns.source or "", columns.target or "", *properties, *delimiter])
 
 
 def _format_partitions(split: Split) -> str:
@@ -143,6 +146,7 @@ def load(
     from_branch: str | None = None,
     job_id: str | None = None,
     on_error: OnError = "fail",
+    on_duplicate: OnDuplicate = "error",
     max_errors: int = LOAD_ERRORS_MAX,
     report: str | os.PathLike[str] | None = None,
     embed: bool = False,
@@ -166,6 +170,8 @@ def load(
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
         job_id: Idempotency key; a load with the same key and input is applied at most once.
         on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
+        on_duplicate: Entities of the input with the same key: an `error`, or load the `first` or the `last` of them.
+            This is decided before other rules are checked.
         max_errors: How many entities a quarantine may leave out before the load fails.
         report: Directory for `report.json` and `rejected.ndjson`.
         embed: Make the `@embed` vectors that the input does not have from their texts.
@@ -200,6 +206,7 @@ def load(
     choice = RunnerChoice(engine, master, spark, is_flexible=False)
     check_choice("mode", mode, get_args(Mode))
     check_choice("on_error", on_error, get_args(OnError))
+    check_choice("on_duplicate", on_duplicate, get_args(OnDuplicate))
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
@@ -224,6 +231,7 @@ def load(
         digest="" if is_input_digested else NO_DIGEST,
         properties=dict(properties or {}),
         commits_empty=commits_empty,
+        on_duplicate=on_duplicate,
     )
     with reporting_to(progress), TemporaryDirectory(prefix="omnigraph-load-") as folder:
         node_sources, edge_sources = (
@@ -248,6 +256,7 @@ def _load(
     runner = choice.by_input(size, (columns.data for columns in load_plan.frames.values()), "load a file")
     if options.is_repeatable and not options.digest:
         digested_mode = f"{options.mode}, embedded" if options.embed else options.mode
+        digested_mode += "" if options.on_duplicate == "error" else f", {options.on_duplicate} duplicate"
         digest = digest_input(runner, digested_mode, load_plan.splits, load_plan.frames)
         options = replace(options, digest=digest)
     report = LoadReport(

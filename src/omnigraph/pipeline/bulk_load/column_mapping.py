@@ -21,7 +21,7 @@ from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar, Type
-from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_ids
 from omnigraph.pipeline.bulk_load.splits import Columns, EndpointColumns, endpoint_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
@@ -118,15 +118,15 @@ class ColumnMapper:
         unknown = [name for name in renamed if name not in table.column_names]
         if unknown:
             raise UsageError(f"no column `{unknown[0]}` to map; check the mapping", column=unknown[0])
-        for column in table.column_names:
-            name = renamed.get(column, column)
-            if column in endpoint_names:
-                continue
-            if name not in names:
-                hint = did_you_mean(name, type_.properties) or "drop the column, map it, or add it to the schema"
-                raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
-            named[name] = self._values(table, column)
-        return named
+        own_columns = [column for column in table.column_names if column not in endpoint_names]
+        by_column = {column: renamed.get(column, column) for column in own_columns}
+        strangers = [name for name in by_column.values() if name not in names]
+        if strangers:
+            quoted = join_words([f"`{name}`" for name in strangers], conjunction="or")
+            hint = did_you_mean(strangers[0], type_.properties) if len(strangers) == 1 else None
+            hint = hint or "drop the column, map it, or add it to the schema"
+            raise DataError(f"`{type_.name}` has no property {quoted}; {hint}", rule="N6", property=strangers[0])
+        return named | {name: self._values(table, column) for column, name in by_column.items()}
 
     def _endpoints(self, table: pa.Table) -> tuple[dict[str, InputColumn], set[str]]:
         """Return the endpoints of edges, joined to ids where a key has several columns, and the columns they use."""

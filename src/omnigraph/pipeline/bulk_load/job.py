@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import orjson
 
@@ -20,7 +20,7 @@ from omnigraph.display import commit_note, summarize
 from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.engine.tasks import GraphAccess, parse_catalog
 from omnigraph.errors import Effect, UsageError
-from omnigraph.lang.catalog import Catalog, TypeKey
+from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.public_values import Commit, EntityCounts
 from omnigraph.rules.delta import INTENTS, Intent, Violation
@@ -179,6 +179,7 @@ def _write_file(path: Path, content: bytes, effect: Effect) -> None:
         raise failure from error
 
 
+OnDuplicate = Literal["error", "first", "last"]
 # How violations of an input name a row: "line 7".
 UNIT: Final = "line"
 # The digest of inputs that are not compared.
@@ -200,6 +201,8 @@ class LoadOptions:
         embed: Whether missing `@embed` vectors are made.
         properties: Further properties of the commit.
         commits_empty: Whether an input without entities is committed as well.
+        on_duplicate: Which of several incoming entities with one id is loaded: the `first`, the `last`, or none, which
+            is an `error`.
     """
 
     mode: str
@@ -214,6 +217,7 @@ class LoadOptions:
     embed: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
     commits_empty: bool = False
+    on_duplicate: OnDuplicate = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +267,14 @@ class Job:
     @property
     def intent(self) -> Intent:
         return INTENTS[self.options.mode]
+
+    def winner(self, type_: Type) -> OnDuplicate:
+        """Return which of several incoming entities with one id is loaded.
+
+        Without a choice of the caller, the last one wins where an upsert finds entities by id alone, as in an ingest.
+        """
+        choice = self.options.on_duplicate
+        return "last" if choice == "error" and self.intent is Intent.UPSERT and not type_.key else choice
 
     @property
     def is_rejecting(self) -> bool:

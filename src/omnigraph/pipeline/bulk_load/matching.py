@@ -127,7 +127,7 @@ def find_replaced(
 def find_superseded(
     job: Job, incoming: Mapping[TypeKey, KeySegments], bounds: Mapping[TypeKey, Numbers], within: HashRange
 ) -> dict[TypeKey, dict[int, FileSlice]]:
-    """Find the rows of an input whose id occurs again in a later row; return their numbers by type and split."""
+    """Find the rows of an input whose id occurs in another row that wins; return their numbers by type and split."""
     superseded: dict[TypeKey, dict[int, FileSlice]] = {}
     for key, segments in incoming.items():
         # Most ranges repeat nothing, which the hashes alone show at a fraction of the bytes.
@@ -135,7 +135,9 @@ def find_superseded(
         if not (hashes[1:] == hashes[:-1]).any():
             continue
         staged = read_hash_range(job, segments, "id", ("hash", "check", "row"), within)
-        rows = find_superseded_rows(staged["hash"], staged["check"], staged["row"])
+        # The last row wins; numbered backwards, that is the first one.
+        sign = 1 if job.winner(job.catalog.type_of(key)) == "last" else -1
+        rows = np.sort(sign * find_superseded_rows(staged["hash"], staged["check"], sign * staged["row"]))
         if len(rows):
             splits = np.searchsorted(bounds[key], rows, side="right") - 1
             # The task that stages a split again counts rows from the first one of the split.

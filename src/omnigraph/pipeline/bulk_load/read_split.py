@@ -5,7 +5,9 @@ Holds no more than the size of a split at a time. Lines count from the beginning
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -30,7 +32,7 @@ from omnigraph.limits import (
     LOAD_SPLIT_BYTES,
 )
 from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
-from omnigraph.pipeline.bulk_load.splits import Split, delimiter_of
+from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.filesystems import open_file, open_stream
 from omnigraph.rules.arrow_typing import Numbers, pc
 from omnigraph.rules.delta import Findings, Violation, one_array
@@ -67,7 +69,7 @@ def _read_header(split: Split) -> list[str]:
         first = stream.read(_HEAD_BYTES)
     if not first.strip():
         raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
-    parse = pyarrow.csv.ParseOptions(delimiter=delimiter_of(split.file))
+    parse = pyarrow.csv.ParseOptions(delimiter=split.delimiter)
     return list(pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n"), parse_options=parse).column_names)
 
 
@@ -103,13 +105,13 @@ class _CsvReader:
         )
         read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
         parse = pyarrow.csv.ParseOptions(
-            delimiter=delimiter_of(self.split.file),
+            delimiter=self.split.delimiter,
             newlines_in_values=True,
             ignore_empty_lines=is_skipping_empty,
             invalid_row_handler=on_ragged,
         )
         with open_stream(self.split.file, self.split.compression) as stream:
-            source: Any = _UnsplitLineEnds(stream)
+            source: Any = _UnsplitLineEnds(_MarkedBytes(stream))
             yield from pyarrow.csv.open_csv(source, read, parse, options)
 
     def _skip_ragged(self, row: Any) -> str:
@@ -142,7 +144,7 @@ class _CsvReader:
         for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True):
             message = f"this row has {row.actual_columns} fields, and the header has {row.expected_columns}; correct it"
             self.findings.add(Violation("N1", message, self.split.table_key, line=line))
-            malformed[line] = row.text
+            malformed[line] = _MARKED_TEXT.sub("\ufffd", row.text)
         return starts[~is_ragged], malformed
 
     # -- blank rows --------------------------------------------------------------------------------------------
@@ -204,6 +206,42 @@ class _CsvReader:
         return Rows(table.cast(texts), rows.numbers[~is_bad], rows.lines, malformed)
 
 
+# Bytes that are not UTF-8 are marked by characters of the last private plane, which no text has a use for.
+_MARK: Final = 0x10FF00
+_MARKED: Final = re.compile(rb"\xf4\x8f[\xbe\xbf]")
+_MARKED_TEXT: Final = re.compile("[\U0010ff80-\U0010ffff]")
+_MARK_ERRORS: Final = "omnigraph-mark"
+
+
+def _mark_bytes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(chr(_MARK + byte) for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_MARK_ERRORS, _mark_bytes)
+
+
+class _MarkedBytes:
+    """A stream of UTF-8 in which every byte that is not UTF-8 became a mark.
+
+    Arrow decodes a row with too many or too few fields before it reports it, and fails if it cannot.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")(_MARK_ERRORS)
+
+    def read(self, size: int) -> bytes:
+        text = ""
+        # The decoder keeps the beginning of a character, and an empty answer would be the end.
+        while not text:
+            piece = bytes(self._stream.read(size))
+            text = self._decoder.decode(piece, final=not piece)
+            if not piece:
+                break
+        return text.encode()
+
+
 class _UnsplitLineEnds(io.RawIOBase):
     """A stream whose chunks never end between `\\r` and `\\n`.
 
@@ -243,25 +281,18 @@ def _is_blank(rows: pa.Table | pa.RecordBatch) -> Any:
 
 
 def _invalid_utf8_rows(column: Any) -> list[int]:
-    """Return the rows of a column that are not UTF-8; decodes value by value only if there are any."""
-    try:
-        column.cast(pa.string())
-    except pa.ArrowInvalid:
-        return [row for row, value in enumerate(column.to_pylist()) if value is not None and not _is_utf8(value)]
-    return []
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    """Return the rows of a column that were not UTF-8; looks at each value only if there are any."""
+    data = [chunk.buffers()[2] for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]
+    if not any(buffer is not None and _MARKED.search(buffer) for buffer in data):
+        return []
+    return [row for row, value in enumerate(column.to_pylist()) if value is not None and _MARKED.search(value)]
 
 
 def _format_row(row: pa.Table) -> str:
     values = row.to_pylist()[0]
-    return str({name: value if value is None else value.decode(errors="replace") for name, value in values.items()})
+    return str(
+        {name: None if value is None else _MARKED_TEXT.sub("\ufffd", value.decode()) for name, value in values.items()}
+    )
 
 
 _STEP_BYTES: Final = 1024 * 1024

@@ -161,6 +161,7 @@ class Columns:
     `properties` maps columns to properties of another name. `source` and `target` are the columns of the endpoints of
     edges, by default `from` and `to`, or `src` and `dst`. For a node with a composite key, an endpoint may name one
     column per key property: `house,floor=upper_floor`. `name` is what messages call the data, by default its file.
+    `delimiter` separates the fields of a CSV file, by default a comma, or a tab in `.tsv`.
     """
 
     data: Any
@@ -168,6 +169,7 @@ class Columns:
     target: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
+    delimiter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,12 @@ class Split:
     def shown_name(self) -> str:
         """What messages call the input: the file, or the frame that was written to it."""
         return self.name or self.file
+
+    @property
+    def delimiter(self) -> str:
+        """What separates the fields of a CSV file."""
+        chosen = self.columns.delimiter if self.columns is not None else None
+        return chosen if chosen is not None else delimiter_of(self.file)
 
     @property
     def is_first(self) -> bool:
@@ -224,7 +232,8 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
     Partition directories in the path to the source are columns only if they are mapped or name a property.
     """
     sources = columns.data if isinstance(columns.data, list | tuple) else [columns.data]
-    bare = Columns(None, columns.source, columns.target, dict(columns.properties))
+    _check_delimiter(columns.delimiter)
+    bare = replace(columns, data=None, properties=dict(columns.properties))
     splits: list[Split] = []
     for file in _all_files(sources):
         format_, compression = detect_format(file)
@@ -238,6 +247,14 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
             for piece in pieces
         ]
     return splits
+
+
+def _check_delimiter(delimiter: str | None) -> None:
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
+        raise UsageError(
+            f"`{delimiter}` cannot separate the fields of a CSV file; use one character, such as `;`",
+            delimiter=delimiter,
+        )
 
 
 def find_table_key(catalog: Catalog, kind: str, name: str) -> TypeKey:
@@ -254,7 +271,7 @@ def parse_columns(source: Any) -> Columns:
     """Parse a source with optional endpoint columns: `follows.csv:src_id->dst_id`.
 
     >>> parse_columns("follows.csv:src_id->dst_id")
-    Columns(data='follows.csv', source='src_id', target='dst_id', properties={}, name=None)
+    Columns(data='follows.csv', source='src_id', target='dst_id', properties={}, name=None, delimiter=None)
     """
     if isinstance(source, Columns):
         return source

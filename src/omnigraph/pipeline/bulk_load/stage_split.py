@@ -44,7 +44,17 @@ from omnigraph.pipeline.key_buckets.files import (
 )
 from omnigraph.pipeline.key_buckets.hashes import Candidates, hash_column, is_among
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.delta import Changes, Delta, Findings, Ids, Intent, Violation, last_of_each, one_array
+from omnigraph.rules.delta import (
+    Changes,
+    Delta,
+    Findings,
+    Ids,
+    Intent,
+    Violation,
+    first_of_each,
+    last_of_each,
+    one_array,
+)
 from omnigraph.rules.validate import ROW_CHECKS, IndexedViolation, run_rules
 from omnigraph.store.write import fragments
 from omnigraph.store.write.transaction import append, overwrite
@@ -192,7 +202,8 @@ def stage_split(job: Job, task: StageTask) -> StagedSplit:
 
 def _write_keys(job: Job, kept: KeptRows, part: StagedType) -> None:
     # An upsert replaces committed rows by id, so ids get a second hash: 64 bits would not be safe enough.
-    extra = ("check",) if job.intent is Intent.UPSERT else ()
+    # So does the choice between duplicates.
+    extra = ("check",) if job.intent is Intent.UPSERT or job.options.on_duplicate != "error" else ()
     keys = extract_keys(kept.type, kept.rows, key_names(kept.type), extra, job.operation_id, job.violations_max)
     part.segments.append(write_keys(job.access.store(), job.scratch, keys.arrays, part.rows))
     part.duplicates += [(name, rows.shift(part.rows)) for name, rows in keys.duplicates.items()]
@@ -293,7 +304,7 @@ def _embedded_parts(
     for loaded in chunk.loaded.values():
         if table_keys is not None and loaded.type.table_key not in table_keys:
             continue
-        kept = _keep_last_per_id(job, KeptRows(loaded.type, loaded.rows, loaded.lines))
+        kept = _keep_one_per_id(job, KeptRows(loaded.type, loaded.rows, loaded.lines))
         key = kept.type.table_key
         # The load fails anyway if a line is malformed, so make no requests for it.
         if job.embed is None or key not in job.embed.targets or (staged.malformed and not job.is_rejecting):
@@ -331,17 +342,16 @@ def _drop_lines(kept: KeptRows, lines: Numbers) -> KeptRows:
     return kept.only(~np.isin(kept.lines, lines)) if len(lines) else kept
 
 
-def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:
-    """Keep the last row of each id where the last one wins; duplicate keys are left for the rules to report."""
-    if not is_last_write_wins(job.intent, kept.type):
+def _keep_one_per_id(job: Job, kept: KeptRows) -> KeptRows:
+    """Keep the first or last row of each id if one of them wins; otherwise duplicates are left for the rules."""
+    winner = job.winner(kept.type)
+    if winner == "error":
         return kept
-    last = last_of_each(one_array(kept.rows.column("id")))
-    return kept if len(last) == kept.rows.num_rows else KeptRows(kept.type, kept.rows.take(last), kept.lines[last])
-
-
-def is_last_write_wins(intent: Intent, type_: Type) -> bool:
-    """Return True if the later of two incoming entities with one id replaces the other, as in an ingest."""
-    return intent is Intent.UPSERT and not type_.key
+    ids = one_array(kept.rows.column("id"))
+    winners = last_of_each(ids) if winner == "last" else first_of_each(ids)
+    if len(winners) == kept.rows.num_rows:
+        return kept
+    return KeptRows(kept.type, kept.rows.take(winners), kept.lines[winners])
 
 
 def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:

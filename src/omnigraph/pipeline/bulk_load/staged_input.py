@@ -40,7 +40,6 @@ from omnigraph.pipeline.bulk_load.stage_split import (
     StagedType,
     StageTask,
     fetch_rows,
-    is_last_write_wins,
     stage_split,
 )
 from omnigraph.pipeline.key_buckets.files import FileSlice, HashRange, KeySegment
@@ -234,10 +233,10 @@ class KeyMatcher:
         return self._run("checking", work, self._ranges(compared.committed))
 
     def find_superseded(self) -> list[dict[TypeKey, dict[int, FileSlice]]]:
-        """Find the rows that a later row of the same id replaces, range by range."""
+        """Find the rows that another row of the same id supersedes, range by range."""
         types = self.input.types
-        keys = [key for key, rows in types.items() if is_last_write_wins(self.input.job.intent, rows.type)]
-        # Within one segment the last row was chosen when it was staged.
+        keys = [key for key, rows in types.items() if self.input.job.winner(rows.type) != "error"]
+        # Within one segment the winner was chosen when it was staged.
         segments = {key: types[key].segments for key in keys if len(types[key].segments) > 1}
         if not segments:
             return []

@@ -267,9 +267,9 @@ class LoadTransaction:
     # -- checking ----------------------------------------------------------------------------------------------
 
     def _drop_superseded(self) -> None:
-        """Where the last row of an id wins, stage splits again without the earlier rows."""
+        """Where one row of an id wins, stage splits again without the others."""
         by_split: dict[int, dict[TypeKey, tuple[FileSlice, ...]]] = {}
-        for part in self.keys.find_superseded() if self.job.intent is Intent.UPSERT else ():
+        for part in self.keys.find_superseded():
             for key, superseded in part.items():
                 for split, rows in superseded.items():
                     slices = by_split.setdefault(split, {})
