@@ -53,7 +53,8 @@ WRITES = pytest.mark.parametrize("write", [small, bulk])
 
 def apply_once(patch: pytest.MonkeyPatch, uri: str, schema: str) -> None:
     """Apply a schema from another handle when a load has been read, and nothing of it was prepared."""
-    real_write, real_prepare, applied = ingest._write, LoadTransaction._prepare, []
+    real_write, real_prepare = ingest._write, LoadTransaction._prepare
+    applied: list[object] = []
 
     def apply() -> None:
         if not applied:
@@ -106,7 +107,8 @@ def test_load_conflicts_if_its_own_type_changed(
 
 def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = SCHEMA + "edge Likes: Person -> Person"
-    real, applied = ingest._write, []
+    real = ingest._write
+    applied: list[bool] = []
 
     def write(*arguments: Any) -> Any:
         if not applied:
