@@ -51,7 +51,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "lang": (
         frozenset({"catalog", "diagnostic"}),
-        frozenset({"parsing"}),
+        frozenset({"parsing", "regular_expressions"}),
         frozenset({"query", "schema"}),
         frozenset({"format", "migrate"}),
         frozenset({"editor"}),

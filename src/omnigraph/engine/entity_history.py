@@ -58,7 +58,8 @@ def log(
             walk.is_complete = False
             break
         changes.append(change)
-    commits = public_commits(session, session.redact_commits(change.commit for change in changes))
+    shown = session.without_hidden_parents(change.commit for change in changes)
+    commits = public_commits(session, session.redact_commits(shown))
     entries = [
         EntityChange(commit, change.op, change.names, walk.image(change.before), walk.image(change.after))
         for commit, change in zip(commits, changes, strict=True)
@@ -73,7 +74,7 @@ def blame(
     walk = _Walk(session, type_name, key, branch, at)
     image, origins = walk.origins()
     known = [commit for commit in origins.values() if commit is not None]
-    public = public_commits(session, session.redact_commits(known))
+    public = public_commits(session, session.redact_commits(session.without_hidden_parents(known)))
     by_id = dict(zip((commit.commit_id for commit in known), public, strict=True))
     properties = [
         PropertyOrigin(name, image.get(name), None if commit is None else by_id[commit.commit_id])

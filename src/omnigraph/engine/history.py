@@ -41,7 +41,7 @@ def commits(
     session.require("read", on_branch(branch))
     if limit is not None and (type(limit) is not int or limit < 1):
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
-    walk = session.kernel.history(branch)
+    walk = session.visible_commits(session.kernel.history(branch))
     if before is not None:
         check_type("before", before, str)
         before_id = find_commit(session, before, branch).commit_id
@@ -53,12 +53,12 @@ def commits(
                 commit_id=before_id,
             )
     page = islice(walk, None if limit is None else min(limit, sys.maxsize))
-    return public_commits(session, session.redact_commits(page))
+    return public_commits(session, session.redact_commits(session.without_hidden_parents(page)))
 
 
 def commit(session: GraphSession, at: AsOf, branch: str = MAIN) -> Commit:
     """Return the commit of a revision, which may be on any branch."""
-    return public_commits(session, [find_commit(session, at, branch)])[0]
+    return public_commits(session, session.without_hidden_parents([find_commit(session, at, branch)]))[0]
 
 
 def find_commit(session: GraphSession, at: AsOf, branch: str = MAIN) -> StoredCommit:

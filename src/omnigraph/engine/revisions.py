@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from omnigraph.errors import CommitNotFound, GraphError, UsageError
-from omnigraph.ids import ULID_LENGTH, CommitId, is_ulid
+from omnigraph.ids import ULID_LENGTH, BranchId, CommitId, is_ulid
 from omnigraph.limits import AMBIGUOUS_COMMITS_SHOWN, COMMIT_ID_CHARACTERS_MIN, REVISION_CHARACTERS_MAX
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.kernel import Kernel
@@ -96,7 +96,8 @@ class Revisions:
         snapshots = (start,) if isinstance(start, Snapshot) else ()
         commits = CommitSource(self.kernel, *snapshots)
         commit = start.head_commit if isinstance(start, Snapshot) else start
-        for step in range(steps):
+        step, may_read = 0, dict[BranchId | None, bool]()
+        while step < steps:
             if commit.parent is None:
                 raise GraphError(
                     f"there is no `{text}`: that history has only {step} earlier commits; list them with"
@@ -105,6 +106,10 @@ class Revisions:
                     at=text,
                 )
             commit = commits[commit.parent]
+            if commit.branch not in may_read:
+                may_read[commit.branch] = self.may_read(commit)
+            # Commits that the actor may not read are not counted: their number would tell of a hidden branch.
+            step += may_read[commit.branch]
         return commit
 
     def _newest_until(self, branch: str, at: datetime) -> Commit:

@@ -5,7 +5,7 @@ Reading, writing, branches and maintenance are functions in other modules of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -38,6 +38,7 @@ from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
+from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import (
     MAIN,
@@ -313,6 +314,30 @@ class GraphSession:
             return True
         return not any(self.policy.hidden_types(self.actor, "read", (_NO_TYPE,), branch) for branch in set(branches))
 
+    def visible_commits(self, commits: Iterable[Commit]) -> Iterator[Commit]:
+        """Yield the commits that were made on branches which the actor may read."""
+        may_read: dict[BranchId | None, bool] = {}
+        for commit in commits:
+            if self.policy is not ALLOW_ALL and commit.branch not in may_read:
+                may_read[commit.branch] = self.would_allow("read", on_branch(self.names_of(commit)))
+            if may_read.get(commit.branch, True):
+                yield commit
+
+    def without_hidden_parents(self, commits: Iterable[Commit]) -> list[Commit]:
+        """Return commits without ids and names of what they came from, as far as the actor may not read it.
+
+        These are parents, the source of a merge, and the commit that was picked or reverted; an id tells a time.
+        """
+        commits = list(commits)
+        if self.policy is ALLOW_ALL or not commits:
+            return commits
+        source = CommitSource(self.kernel, self.kernel.snapshot(MAIN))
+        known = {commit.commit_id: commit for commit in commits}
+        ids = {origin for commit in commits for origin in _origins(commit) if origin is not None}
+        origins = [known.get(origin) or source.find(origin) for origin in sorted(ids)]
+        visible = {origin.commit_id for origin in self.visible_commits(filter(None, origins))}
+        return [_keep_origins(commit, visible) for commit in commits]
+
     def redact_commits(self, commits: Iterable[Commit]) -> list[Commit]:
         """Return commits as the actor may see them; see `redact_commit`."""
         commits = list(commits)
@@ -339,7 +364,13 @@ class GraphSession:
         """Return a visible snapshot as the actor may see it: commits redacted, without names that it may not list."""
         if self.policy is ALLOW_ALL:
             return snapshot
-        state = replace(snapshot.state, commits=tuple(self.redact_commits(snapshot.state.commits)))
+        hidden = {commit.commit_id for commit in snapshot.state.commits} - {
+            commit.commit_id for commit in self.visible_commits(snapshot.state.commits)
+        }
+        # The head stays: it names the state that is shown, also if the branch has no commit of its own yet.
+        listed = [commit for commit in snapshot.state.commits if commit.commit_id not in hidden - {snapshot.head}]
+        commits = self.redact_commits(self.without_hidden_parents(listed))
+        state = replace(snapshot.state, commits=tuple(commits))
         if not self.would_allow("read", GRAPH):
             state = replace(state, branches={}, tags={})
         if self.reads_all_types(MAIN_NAMES, self.names_of(snapshot)):
@@ -417,3 +448,19 @@ class GraphSession:
             return self.policy is ALLOW_ALL or self.would_allow("read", on_branch(self.names_of(state)))
 
         return Revisions(self.kernel, may_read)
+
+
+def _origins(commit: Commit) -> tuple[CommitId | None, ...]:
+    replayed = commit.properties.get("commit")
+    return commit.parent, commit.merged_parent, None if replayed is None else CommitId(replayed)
+
+
+def _keep_origins(commit: Commit, visible: Collection[CommitId]) -> Commit:
+    """Return a commit without those of its origins that are not visible."""
+    parent, merged_parent, replayed = (
+        origin if origin is None or origin in visible else None for origin in _origins(commit)
+    )
+    hidden = {"source"} if merged_parent != commit.merged_parent else set()
+    hidden |= {"commit"} if replayed is None else set()
+    properties = {name: value for name, value in commit.properties.items() if name not in hidden}
+    return replace(commit, parent=parent, merged_parent=merged_parent, properties=properties)

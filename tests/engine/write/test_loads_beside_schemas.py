@@ -107,7 +107,8 @@ def test_load_conflicts_if_its_own_type_changed(
 
 def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = SCHEMA + "edge Likes: Person -> Person"
-    real, applied = ingest._write, list[object]()
+    real = ingest._write
+    applied: list[bool] = []
 
     def write(*arguments: Any) -> Any:
         if not applied:

@@ -451,7 +451,7 @@ def check_bound(name: str, requested: int, maximum: int, resource: str) -> None:
 
 def cause_of(session: GraphSession, commit: Commit) -> dict[str, object]:
     """Return the commit metadata of a block, without members that the commit does not have or the actor may not see."""
-    [commit] = session.redact_commits([commit])
+    [commit] = session.redact_commits(session.without_hidden_parents([commit]))
     cause: dict[str, object | None] = {
         "graph_commit_id": commit.commit_id,
         "parent_commit_id": commit.parent,

@@ -156,6 +156,10 @@ def _poll(
     blocks: list[Block] = []
     reached, position = start.commit, start.position
     for step in steps:
+        if not any(session.visible_commits([step.commit])):
+            # Made on a branch that this one started from and the actor may not read: none of it would be shown.
+            reached, position = step.commit.commit_id, None
+            continue
         try:
             part = step.part(selection, position, room)
         except ChangeFeedGap as error:
