@@ -313,7 +313,8 @@ class Graph(GraphHistory):
             >>> graph.ingest(nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
             2
         """
-        from omnigraph.engine.write.ingest import ingest, resolve_input
+        from omnigraph.engine.write.frames import resolve_input
+        from omnigraph.engine.write.ingest import ingest
 
         session = self._session.with_message(message)
         data = resolve_input(data, nodes, edges)

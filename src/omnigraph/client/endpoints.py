@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.engine.write.ingest import FrameLines
+    from omnigraph.engine.write.frames import FrameLines
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
     from omnigraph.lang.migrate import SchemaPlan
 
@@ -522,7 +522,7 @@ def _ndjson_body(
 ) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.write.ingest import FrameLines, resolve_input
+    from omnigraph.engine.write.frames import FrameLines, resolve_input
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     data = resolve_input(data, nodes, edges)

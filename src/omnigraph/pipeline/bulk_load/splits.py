@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.tasks import GraphAccess
-from omnigraph.engine.write.ingest import as_frame, frame_name, is_arrow_stream, read_frame
+from omnigraph.engine.write.frames import as_frame, frame_name, is_arrow_stream, read_frame
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey

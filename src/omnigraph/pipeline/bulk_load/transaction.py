@@ -18,7 +18,7 @@ from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner, graph_access
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.ingest import frame_name
+from omnigraph.engine.write.frames import frame_name
 from omnigraph.engine.write.staging import require_same_types
 from omnigraph.engine.write.write_authorization import (
     mask_hidden_type_errors,
