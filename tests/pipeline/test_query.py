@@ -85,6 +85,18 @@ def test_cases_on_spark_give_what_they_give_in_process(
     assert differing == []
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_patterns_in_expressions_lists_and_groups_on_spark(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in query_cases() if case.file.endswith("subqueries.case") and not _is_refused(case)]
+    assert len(cases) > 10
+    assert [told for case in cases if (told := run_on_spark(case, quick, monkeypatch)) is not None] == []
+
+
+def _is_refused(case: Case) -> bool:
+    return any(step.verb in ("error", "plan", "reads", "descriptor") for step in case.steps)
+
+
 # -- random queries --------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import did_you_mean
@@ -354,6 +355,9 @@ def _check_limit(ctx: Context, expression: ast.Expression, ranking: ir.Rank, lim
         ctx.report(code, limit.span, f"ordering by `{word}` needs a limit of at least 1")
 
 
+_ORDER_RULE: Final = "only returned columns can be ordered by"
+
+
 class _Remaining:
     """The columns that can be ordered by after an aggregate or `distinct`."""
 
@@ -371,7 +375,7 @@ class _Remaining:
         ctx: Context,
         expression: ast.Expression,
         typed: ir.Expr,
-        rule: str = "only returned columns can be ordered by",
+        rule: str = _ORDER_RULE,
     ) -> None:
         alias = self._aliases.get(typed, "")
         if alias is None or isinstance(typed, ir.ColumnRef | ir.Literal | ir.ParameterRef | ir.Now):
@@ -380,6 +384,8 @@ class _Remaining:
             for part in ir.children_of(typed):
                 self.check(ctx, expression, part, rule)
             return
-        hint = f"write `{alias}`" if alias else "return it too"
+        hint = f"order by `{alias}`" if alias else "return it too"
+        if alias and rule is not _ORDER_RULE:
+            hint = f"write `{alias}`"
         message = f"{describe(typed)}; after {self._word} {rule}"
         ctx.report("T38", expression.span, message, hint)

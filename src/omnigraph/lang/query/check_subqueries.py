@@ -21,7 +21,7 @@ def check_subquery(ctx: Context, scope: Scope, subquery: ast.Subquery, *, is_hav
         return None
     if any(variable.kind is Kind.ITEM for variable in scope.values()):
         message = f"{word} cannot stand in the condition of `any` or `all`"
-        ctx.report("T33", subquery.span, message, "test the list without it")
+        ctx.report("T33", subquery.span, message, "unwind the list instead: `unwind $v.list as $item`")
         return None
     names = frozenset(mentioned_names(subquery.clauses))
     if not names & scope.keys():

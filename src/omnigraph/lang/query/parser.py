@@ -186,9 +186,9 @@ def _token_before(text: str, offset: int) -> tuple[str, int]:
 
 def _describe_expected(accepted: frozenset[str], before: str) -> str:
     """Describe the accepted terminals; `before` is the token just read."""
-    # Another alternative may nearly always follow, and is rarely what was meant; system fields stand where names do,
-    # and so do edges in parentheses.
-    left = set(accepted) - {"_BAR", "FIELD"} or set(accepted)
+    # Another alternative may nearly always follow, and is rarely what was meant, and so are the groups of a limit;
+    # system fields stand where names do, and so do edges in parentheses.
+    left = set(accepted) - {"_BAR", "FIELD", "_PER"} or set(accepted)
     if "NAME" in left and (before.startswith("$") or before == ":"):
         left -= {"LPAR"}
     if left == {"NAME"}:
