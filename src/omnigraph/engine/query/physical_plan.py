@@ -138,7 +138,9 @@ class ReadPlan:
         if self._is_alone:
             run.scratch[_BEST] = ranked = self.ranking.best(run, ids, self.cut(run).end)
             return ranked.ids
-        arms = self.ranking.arms(run, ids, self.cut(run).end)
+        arms = self.ranking.narrow(run, ids, self.cut(run).end)
+        if arms is None:
+            return ids
         run.scratch[_RANKED_LISTS] = arms
         return union_of_ids(arms)
 
@@ -146,7 +148,8 @@ class ReadPlan:
         ids = rows.columns[ranking.variable]
         present = np.unique(ids[ids >= 0])
         count = run.nodes(ranking.node_type).count
-        # There are no lists yet if the ranked variable is reached by a walk, or an earlier step left no rows.
+        # There are no lists yet if the ranked variable is reached by a walk, an earlier step left no rows, or windows
+        # wait for what the pattern leaves.
         arms = run.scratch.get(_RANKED_LISTS) or ranking.arms(run, present, bounds.end)
         ranked = ranking.rank_present(run, arms, present, bounds.end)
         positions = np.full(count + 1, count, np.int64)
