@@ -227,6 +227,7 @@ class World:
             return
         words = " ".join(self.random.choices(WORDS, k=self.random.choice((1, 1, 2, 3))))
         limit = self.random.choice((1, 3, 10, 1000))
+        window = self.random.choice((1, 2, 5, 1000))
         below = self.random.choice((2, 5, 10))
         place = [self.random.randint(-4, 4) / 2, self.random.randint(-4, 4) / 2]
         edits = self.random.choice((0, 1, 2))
@@ -234,11 +235,11 @@ class World:
         # Rounding may order scores that are equal by definition, and ranks are made of that order.
         by_score = [row["name"] for row in ask(bm25_source(), w=words)]
         for name, source, expected in [
-            *questions(truth, words, limit, below, place, by_score),
+            *questions(truth, words, limit, below, place, window, by_score),
             misspelt(truth, words, edits),
         ]:
             got = [tuple(row.values()) for row in ask(source, w=words)]
-            assert is_close(got, expected), (name, words, limit, below, place, got, expected)
+            assert is_close(got, expected), (name, words, limit, below, place, window, got, expected)
 
     def _all_names(self, branch: str) -> list[str]:
         rows = self.graph.query("query q() { match { $d: Doc } return { $d.name as name } }", branch=branch).rows()
@@ -252,7 +253,13 @@ def bm25_source() -> str:
 
 
 def questions(
-    truth: list[dict[str, Any]], words: str, limit: int, below: int, place: list[float], answered: list[str]
+    truth: list[dict[str, Any]],
+    words: str,
+    limit: int,
+    below: int,
+    place: list[float],
+    window: int,
+    answered: list[str],
 ) -> list[tuple[str, str, list[tuple[Any, ...]]]]:
     """Return searches and what they must answer, in order; without one, in that of names.
 
@@ -265,7 +272,8 @@ def questions(
     order = {name: rank for rank, name in enumerate(answered)}
     # A name that was not answered at all is the finding of the search for relevance itself.
     by_rank = sorted(by_score, key=lambda name: (-round(scores[name], 9), order.get(name, len(order))))
-    fused = fuse(by_distance, by_rank)
+    fused = fuse(by_distance[:window], by_rank[:window])
+    few = fuse(*([name for name in names if name in low][:window] for names in (by_distance, by_rank)))
     head = "query q($w: String) { match { $d: Doc"
     near = f"nearest($d.vec, {place})"
     rest = f"as s }} order {{ s }} limit {limit} }}"
@@ -302,8 +310,13 @@ def questions(
         ),
         (
             "rrf",
-            f"{head} }} return {{ $d.name as name, rrf({near}, bm25($d.text, $w)) {rest}",
+            f"{head} }} return {{ $d.name as name, rrf({near}, bm25($d.text, $w), 60, {window}) {rest}",
             fused[:limit],
+        ),
+        (
+            "rrf among",
+            f"{head} $d.n < {below} }} return {{ $d.name as name, rrf({near}, bm25($d.text, $w), 60, {window}) {rest}",
+            few[:limit],
         ),
     ]
 
@@ -365,7 +378,7 @@ def ranked(keys: dict[str, float]) -> list[str]:
 
 
 def fuse(first: list[str], second: list[str]) -> list[tuple[str, float]]:
-    """Return reciprocal ranks, added; equal ones in the order of the first call, and then of the second."""
+    """Return reciprocal ranks in two windows, added; equal ones in the order of the first, and then of the second."""
     scores: dict[str, float] = dict.fromkeys([*first, *second], 0.0)
     for names in (first, second):
         for place, name in enumerate(names, start=1):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.query import ranking
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index import exact_knn, index_build, text_search, vector_search
@@ -46,6 +47,9 @@ def run(root: Path, seeds: Iterable[int], steps: int = STEPS) -> int:
     for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(text_search, "_SCORED_DOCUMENTS_MAX", (0, 65_536)[seed % 5 > 2])
+            patch.setattr(text_search, "_SCORED_MAX", (0, 3)[seed % 7 == 0])
+            patch.setattr(text_search, "_RARE_MAX", (0, 3, 65_536)[seed % 4 % 3])
+            patch.setattr(text_search, "_ASKED_MORE", 1)
             patch.setattr(vector_search, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
             patch.setattr(vector_search, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
             world = World(root / str(seed), seed)
@@ -122,20 +126,22 @@ def believe_row_ids(patch: pytest.MonkeyPatch) -> None:
 
 def believe_statistics(patch: pytest.MonkeyPatch) -> None:
     """Take the scores of an index for those of the rows that live."""
-    patch.setattr(
-        text_search._Texts, "_rescored", lambda self, places, *_: self.indexed.best(self.asked, 10**6)[1][: len(places)]
-    )
-    best = text_search._Texts.best
 
-    def asked(self: Any, words: Counter[str], *rest: Any) -> Any:
-        self.asked = words
-        self.indexed.has_gone_rows = False
-        return best(self, words, *rest)
+    def rescored(self: Any, positions: Any, repeats: Counter[str], _: Any) -> Any:
+        answer = self.indexed.best(repeats.elements(), 10**6)
+        scores = np.zeros(len(self._lengths))
+        scores[answer.positions] = answer.scores
+        return scores[positions]
 
-    patch.setattr(text_search._Texts, "best", asked)
+    patch.setattr(text_search._Texts, "_rescored", rescored)
 
 
-@pytest.mark.parametrize("mutate", [believe_writers, believe_row_ids, believe_statistics])
+def fuse_everything(patch: pytest.MonkeyPatch) -> None:
+    """Fuse whole rankings instead of windows."""
+    patch.setattr(ranking.Ranking, "_window_size", lambda self, run: None)
+
+
+@pytest.mark.parametrize("mutate", [believe_writers, believe_row_ids, believe_statistics, fuse_everything])
 @pytest.mark.sampled(2)
 def test_broken_engines_are_noticed(
     tmp_path: Path, mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

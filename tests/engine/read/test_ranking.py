@@ -131,6 +131,67 @@ def test_rrf_does_not_depend_on_where_it_is_cut(tied: og.Graph, match: str, call
     assert pages == whole[:30]
 
 
+# Two calls each, and whether the least score of a call is the best.
+FUSED = {
+    "near first": (("nearest($n.vec, [0.0, 1.0])", 1), ('bm25($n.text, "sea wind")', -1)),
+    "text first": (('bm25($n.text, "sea wind")', -1), ("nearest($n.vec, [0.0, 1.0])", 1)),
+    "two texts": (('bm25($n.text, "sea")', -1), ('bm25($n.text, "wind")', -1)),
+    "two places": (("nearest($n.vec, [0.0, 1.0])", 1), ("nearest($n.vec, [3.0, 2.0])", 1)),
+}
+PATTERNS = ["$n: Note", "$n: Note $n cites $m", '$n: Note $n.name < "n100"', "$m: Note $m cites $n"]
+
+
+def fused_by_definition(graph: og.Graph, match: str, calls: Any, window: int) -> dict[str, float]:
+    """Return reciprocal ranks, added, of the best `window` of each call; equal scores of a call in the order of ids."""
+    fused: dict[str, float] = {}
+    for call, sign in calls:
+        source = f"query q() {{ match {{ {match} }} return distinct {{ $n.name as name, {call} as s }} }}"
+        scores = [(sign * row["s"], row["name"]) for row in graph.query(source).rows() if row["s"] is not None]
+        for rank, (_, name) in enumerate(sorted(scores)[:window], start=1):
+            fused[name] = fused.get(name, 0.0) + 1.0 / (60 + rank)
+    return fused
+
+
+@pytest.mark.parametrize("window", [1, 7, 40, 1000])
+@pytest.mark.parametrize("match", PATTERNS)
+@pytest.mark.parametrize("call", FUSED)
+def test_rrf_fuses_the_window_of_each_call(tied: og.Graph, match: str, call: str, window: int) -> None:
+    check_windows(tied, match, call, window)
+
+
+def check_windows(graph: og.Graph, match: str, call: str, window: int) -> None:
+    expected = fused_by_definition(graph, match, FUSED[call], window)
+    score = f"rrf({FUSED[call][0][0]}, {FUSED[call][1][0]}, 60, {window})"
+    returned = f"$n.name as name, {score} as s"
+    whole = ranked(graph, match, "s", "limit 9999", returned)
+    assert dict(whole) == pytest.approx(expected)
+    assert [score for _, score in whole] == sorted((score for _, score in whole), reverse=True)
+    alone = graph.query(f"query q() {{ match {{ {match} }} return distinct {{ {returned} }} }}").rows()
+    assert {row["name"]: row["s"] for row in alone if row["s"] is not None} == dict(whole)
+    pages = [row for skip in range(0, 30, 10) for row in ranked(graph, match, "s", f"skip {skip} limit 10", returned)]
+    assert pages == whole[:30]
+
+
+def test_rrf_without_a_window_fuses_others(tied: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking.Ranking, "_window_size", lambda self, run: None)
+    for match in PATTERNS:
+        with pytest.raises(AssertionError):
+            check_windows(tied, match, "near first", 7)
+
+
+def test_rrf_window_is_a_thousand_unless_given(tied: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = 'rrf(nearest($n.vec, [0.0, 1.0]), bm25($n.text, "sea"))'
+    shown = str(tied.explain(f"query q() {{ match {{ $n: Note }} return {{ $n }} order {{ {call} }} limit 3 }}"))
+    assert "window 1000" in shown
+
+
+@pytest.mark.parametrize("number", ["k", "window"])
+def test_rrf_numbers_of_zero_are_refused_where_they_are_bound(graph: og.Graph, number: str) -> None:
+    arguments = "$k" if number == "k" else "60, $k"
+    with pytest.raises(DataError, match=f"`{number}` of `rrf` must be greater than zero"):
+        ranked(graph, "$n: Note", f'rrf(nearest($n.vec, [0.0, 0.0]), bm25($n.text, "wind"), {arguments})', k=0)
+
+
 def test_rrf_needs_a_positive_k(graph: og.Graph) -> None:
     with pytest.raises(DataError, match="greater than zero"):
         ranked(graph, "$n: Note", 'rrf(nearest($n.vec, [0.0, 0.0]), bm25($n.text, "wind"), $k)', k=0)

@@ -11,6 +11,7 @@ import pytest
 from omnigraph.engine.query.ranking import bm25, match_text
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
+from omnigraph.store.index import text_index
 from tests.support.search_fixtures import Notes
 from tests.support.staged_fixtures import earlier_analyser
 
@@ -254,6 +255,8 @@ def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(
     make: Make, documents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("omnigraph.store.index.text_search._SCORED_DOCUMENTS_MAX", documents)
+    monkeypatch.setattr("omnigraph.store.index.text_search._SCORED_MAX", 0)
+    monkeypatch.setattr("omnigraph.store.index.text_search._ASKED_MORE", 1)
     notes = make(tmp_path)
     notes.put({f"reef{number:02}": "coral reef" for number in range(40)} | {"best": "coral coral reef"})
     for state in range(2):
@@ -261,6 +264,53 @@ def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(
         assert rows.tolist() == [*notes.rows("best"), *sorted(notes.rows(*(f"reef{n:02}" for n in range(40))))]
         if state == 0:
             notes.index() if make is unindexed else notes.fold()
+
+
+def proposed_notes(path: Path, monkeypatch: pytest.MonkeyPatch, rare: int) -> Notes:
+    """Return indexed notes, of which some were deleted and some are unknown to the index, asked for a few at a time."""
+    for name, value in (("_SCORED_DOCUMENTS_MAX", 0), ("_SCORED_MAX", 0), ("_ASKED_MORE", 1), ("_RARE_MAX", rare)):
+        monkeypatch.setattr(f"omnigraph.store.index.text_search.{name}", value)
+    notes = Notes.at(path)
+    notes.put({f"n{number:03}": "coral " * (1 + number % 3) + "reef sand " * (number % 4) for number in range(90)})
+    notes.index()
+    return notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rare", [0, 40, 65_536])
+@pytest.mark.parametrize("state", ["whole", "partly covered", "deleted"])
+def test_bm25_proposed_by_an_index_is_the_first_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rare: int, state: str
+) -> None:
+    notes = proposed_notes(tmp_path, monkeypatch, rare)
+    if state == "partly covered":
+        notes.put({f"late{number}": "coral reef" for number in range(9)})
+    if state == "deleted":
+        notes.put({f"n{number:03}": None for number in range(0, 90, 4)})
+    check_first_of_all(notes)
+
+
+def check_first_of_all(notes: Notes) -> None:
+    """Compare the best, of all and of some, with the first of all that match, which are scored without the index."""
+    some = np.array(notes.rows(*(f"n{number:03}" for number in range(0, 90, 3))), np.uint64)
+    for words in ("coral", "reef coral", "sand coral coral"):
+        for among in (None, some):
+            rows, scores = bm25(notes.view, "Note", "bodyText", words, among)
+            for limit in (1, 3, 10, 30):
+                best, best_scores = bm25(notes.view, "Note", "bodyText", words, among, limit)
+                end = int(np.count_nonzero(scores >= scores[min(limit, len(scores)) - 1]))
+                assert best.tolist() == rows[:end].tolist()
+                assert best_scores.tolist() == scores[:end].tolist()
+
+
+@pytest.mark.slow
+def test_bm25_proposals_taken_for_the_best_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: whatever the index proposes first is believed, although others tie with it."""
+    notes = proposed_notes(tmp_path, monkeypatch, 65_536)
+    best = text_index.IndexedTexts.best
+    monkeypatch.setattr(text_index.IndexedTexts, "best", lambda *asked: best(*asked)._replace(least=-np.inf))
+    with pytest.raises(AssertionError):
+        check_first_of_all(notes)
 
 
 def test_search_after_a_change_reads_the_version_of_its_view(tmp_path: Path) -> None:

@@ -183,6 +183,13 @@ def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:
     return (Leg(edge.name, walk.direction, edge.source, edge.target),)
 
 
+def average_degree(run: QueryRun, walk: Expand) -> float:
+    """Return the mean number of edges that a walk finds at a node."""
+    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in walk_legs(run.view.catalog, walk)}
+    edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
+    return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
+
+
 def is_indexed_cheaper_for_all(run: QueryRun, walk: Expand, hops: int, frontier: int) -> tuple[bool, str]:
     """Return True if index lookups cost less for each edge type of a walk, and the reason."""
     walks = [(leg.edge, leg.direction) for leg in walk.legs] or [(walk.edge, walk.direction)]

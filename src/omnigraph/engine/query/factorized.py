@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from omnigraph.engine.query.compare import validity
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import is_indexed_cheaper, locate_neighbours, near_type
 from omnigraph.engine.query.expressions import Evaluate, variables_of, walk
+from omnigraph.engine.query.meeting import walks_of
 from omnigraph.engine.query.operators import AntiJoin, Condition, Expand, KeyLookup, Pipeline, Scan, filter_rows
 from omnigraph.engine.query.projection import Deferred, Projection, computed_column
 from omnigraph.engine.query.vectors import Ids, Numbers, Rows, Vector, flag_positions, materialize
@@ -132,7 +134,7 @@ def build_forest(pipeline: Pipeline) -> Forest | None:
     vertices: dict[str, Vertex] = {}
     roots: list[str] = []
     trees: dict[str, int] = {}
-    for step in pipeline.steps:
+    for step in chain.from_iterable(walks_of(step) for step in pipeline.steps):
         if isinstance(step, Scan) and step.join is None and not ir.is_union(step.node_type):
             vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
             trees[step.variable] = len(roots)

@@ -228,6 +228,8 @@ class Expand:
     keep: frozenset[str] = frozenset()
     is_existence: bool = False
     inner: Pipeline | None = None
+    # Finds the only node that the conditions can be true of.
+    find_target: KeyLookup | None = None
 
     @cached_property
     def title(self) -> str:

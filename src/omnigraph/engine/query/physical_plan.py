@@ -18,9 +18,10 @@ import pyarrow as pa
 from omnigraph import clock
 from omnigraph.engine.query import operators
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expand import hop_bounds, is_indexed_cheaper_for_all, walk_legs
+from omnigraph.engine.query.expand import average_degree, hop_bounds, is_indexed_cheaper_for_all
 from omnigraph.engine.query.expressions import parameters_of, source_key, variables_of, walk
 from omnigraph.engine.query.factorized import FactorizedAggregate
+from omnigraph.engine.query.meeting import MeetingWalks
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
@@ -32,7 +33,7 @@ from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arro
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.ir import Direction, ParameterRef, ReadIR
+from omnigraph.lang.query.ir import ParameterRef, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.delta import one_array
 from omnigraph.store.objects.backend import Meter
@@ -142,7 +143,9 @@ class ReadPlan:
         if self._is_alone:
             run.scratch[_BEST] = ranked = self.ranking.best(run, ids, self.cut(run).end)
             return ranked.ids
-        arms = self.ranking.arms(run, ids, self.cut(run).end)
+        arms = self.ranking.narrow(run, ids, self.cut(run).end)
+        if arms is None:
+            return ids
         run.scratch[_RANKED_LISTS] = arms
         return union_of_ids(arms)
 
@@ -150,7 +153,8 @@ class ReadPlan:
         ids = rows.columns[ranking.variable]
         present = np.unique(ids[ids >= 0])
         count = run.nodes(ranking.node_type).count
-        # There are no lists yet if the ranked variable is reached by a walk, or an earlier step left no rows.
+        # There are no lists yet if the ranked variable is reached by a walk, an earlier step left no rows, or windows
+        # wait for what the pattern leaves.
         arms = run.scratch.get(_RANKED_LISTS) or ranking.arms(run, present, bounds.end)
         ranked = ranking.rank_present(run, arms, present, bounds.end)
         positions = np.full(count + 1, count, np.int64)
@@ -450,6 +454,8 @@ def _report_steps(
             rows = max(outer, solutions) if isinstance(step, operators.OptionalJoin) else outer * 0.5
             if isinstance(step, CountJoin):
                 rows = outer
+            elif isinstance(step, MeetingWalks):
+                rows = solutions
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected_traversal(run, step, outer)
         details = {**actual, **_describe_text_searches(run, step)}
         reports.append(OperatorReport(step.title, round(rows), details, inner))
@@ -465,7 +471,7 @@ def _estimate_rows(run: QueryRun, step: PlanStep, rows: float) -> float:
         return rows * (min(count, 1) if step.find_key is not None else count * selectivity)
     if isinstance(step, operators.Expand):
         nodes = run.row_count(TypeKey.of("node", step.walk.target_type))
-        degree = _estimate_degree(run, step.walk)
+        degree = average_degree(run, step.walk)
         if step.is_existence:
             return rows * min(degree, 1.0)
         minimum, maximum = _expected_hops(run, step)
@@ -488,18 +494,12 @@ def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
     return hop_bounds(run, step.walk)[:2]
 
 
-def _estimate_degree(run: QueryRun, walk: ir.Expand) -> float:
-    """Return the mean number of edges that a walk finds at a node."""
-    legs = walk_legs(run.view.catalog, walk)
-    ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in legs}
-    edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
-    return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
-
-
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
     """Return the traversal mode that the estimates imply."""
     if isinstance(step, operators.ExpandIntersect):
         return _expected_traversal(run, step.expand, rows)
+    if isinstance(step, MeetingWalks):
+        return {"meeting": step.describe(step.choose_meeting(run, round(rows)))}
     if not isinstance(step, operators.Expand | operators.ExpandInto):
         return {}
     _, hops = _expected_hops(run, step)

@@ -15,6 +15,7 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_constant, compile_predicate, compile_value, variables_of, walk
+from omnigraph.engine.query.meeting import fuse_meetings
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -237,7 +238,8 @@ class Planner:
             elif as_set and isinstance(step, Scan | Expand):
                 step.is_existence = _is_existence(step, live)
             live = (live - _defined_variables(operator)) | uses[index]
-        return Pipeline(_fuse_intersections(steps), as_set, outputs)
+        fused = _fuse_intersections(steps)
+        return Pipeline(fused if self._keeps_roots else fuse_meetings(fused, as_set=as_set), as_set, outputs)
 
     def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> PlanStep:
         if isinstance(operator, ir.NodeScan):
@@ -250,7 +252,9 @@ class Planner:
             case ir.Expand():
                 if (end := closing_variable(operator, conditions)) is not None:
                     return ExpandInto(operator, end)
-                return Expand(operator, compiled)
+                node = self._catalog.nodes.get(operator.target_type)
+                find_target, _ = compile_key_lookup(node, operator.target, conditions)
+                return Expand(operator, compiled, find_target=find_target)
             case ir.PathNodes(path=path, variable=variable):
                 return PathNodes(path, variable, operator.node_type, compiled)
             case ir.Filter():

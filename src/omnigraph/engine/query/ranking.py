@@ -27,7 +27,13 @@ from omnigraph.engine.session import View
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
+from omnigraph.limits import (
+    FUZZY_EDITS_MAX,
+    FUZZY_WORDS_MAX,
+    RANK_WINDOW_DEFAULT,
+    SEARCH_CACHE_MAX,
+    SEARCH_WORDS_MAX,
+)
 from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.store.index.exact_knn import Vectors
@@ -204,11 +210,10 @@ def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Entities, best first, with their scores; and with their positions, if others are left out in between."""
+    """Entities, best first, with their scores."""
 
     ids: Ids
     scores: Scores
-    positions: Ids | None = None
 
     def among(self, ids: Ids, count: int) -> Ranked:
         """Return the ranking of some entities only."""
@@ -233,28 +238,15 @@ class ScoredRows:
 
     def first(self, limit: int | None) -> Ranked:
         """Return the best in order, all when None."""
-        return self._ordered(np.arange(self._end(limit))).first(limit)
-
-    def first_with_shared(self, limit: int, shared: Ids) -> Ranked:
-        """Return the best that are not among some entities, and these wherever they are, with the places of all."""
-        is_shared = np.isin(self.rows, self.entities.row_ids[shared])
-        mask = np.isin(self.keys, self.keys[is_shared])
-        unshared = np.flatnonzero(~is_shared)
-        mask[: self._end(int(unshared[limit - 1]) + 1 if limit <= len(unshared) else None)] = True
-        # Ties are chosen as a whole, so that entities of equal score, put in order, stay at the positions of their tie.
-        positions = np.flatnonzero(mask)
-        ranked = self._ordered(positions)
-        return Ranked(ranked.ids, ranked.scores, positions)
+        end = self._end(limit)
+        ids = self.entities.from_row_ids(self.rows[:end])
+        return _order_by_score(self.entities, ids, self.keys[:end], self.scores[:end]).first(limit)
 
     def _end(self, limit: int | None) -> int:
         """Return where the entities that tie with the last wanted one end."""
         if not limit or limit >= len(self.rows):
             return 0 if limit == 0 else len(self.rows)
         return int(np.searchsorted(self.keys, self.keys[limit - 1], "right"))
-
-    def _ordered(self, positions: Ids) -> Ranked:
-        ids = self.entities.from_row_ids(self.rows[positions])
-        return _order_by_score(self.entities, ids, self.keys[positions], self.scores[positions])
 
 
 class Ranking:
@@ -266,57 +258,63 @@ class Ranking:
         self.variable, self.node_type = field.variable, field.owner
         self._arms = [_RankCall(arm) for arm in ((rank.first, rank.second) if isinstance(rank, ir.Rrf) else (rank,))]
         self._k = compile_constant(rank.k) if isinstance(rank, ir.Rrf) else None
+        self._window = compile_constant(rank.window) if isinstance(rank, ir.Rrf) else None
 
-    def arms(self, run: QueryRun, candidates: Ids, limit: int | None) -> list[Ranked]:
-        """Rank candidates by each call; `limit` bounds how many `nearest` takes, when it is not fused with another."""
+    def narrow(self, run: QueryRun, candidates: Ids, limit: int | None) -> list[Ranked] | None:
+        """Rank candidates by each call before the pattern is matched; None if that would leave hardly any of them out.
+
+        `limit` bounds how many `nearest` takes, when it is not fused with another. The windows of a fusion hold the
+        best that the pattern leaves, so here its lists are whole; with `nearest` they would hold nearly everything.
+        """
+        if self._window is not None and any(call.is_nearest for call in self._arms):
+            return None
         most = limit if isinstance(self.rank, ir.Nearest) else None
         return [call.score_candidates(run, candidates, most).first(most) for call in self._arms]
+
+    def arms(self, run: QueryRun, present: Ids, limit: int | None) -> list[Ranked]:
+        """Rank by each call what the pattern has left: the best `limit` of `nearest`, the window of a fused call."""
+        most = self._window_size(run)
+        if isinstance(self.rank, ir.Nearest):
+            most = limit
+        return [call.score_candidates(run, present, most).first(most) for call in self._arms]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
         """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
         if self._k is None:
             return self._arms[0].score_candidates(run, candidates, limit).first(limit)
-        # A rank counts all candidates, however many are wanted; so the lists are whole, and the first of a fused
-        # ranking do not depend on where it is cut.
-        scored_lists = [arm.score_candidates(run, candidates, None) for arm in self._arms]
-        if limit is None:
-            return self.fuse(run, [scored.first(None) for scored in scored_lists])
-        first, second = scored_lists
-        shared = first.entities.from_row_ids(np.intersect1d(first.rows, second.rows))
-        # Of those that one call alone ranks, no more than are wanted can be among the best.
-        return self.fuse(run, [scored.first_with_shared(limit, shared) for scored in scored_lists]).first(limit)
+        return self.fuse(run, self.arms(run, candidates, limit)).first(limit)
 
     def rank_present(self, run: QueryRun, arms: list[Ranked], present: Ids, limit: int | None) -> Ranked:
         """Return the fused ranking of those that are present; of all that match, if it is by relevance."""
-        count = run.nodes(self.node_type).count
-        ranked = self.fuse(run, [arm.among(present, count) for arm in arms])
+        count, window = run.nodes(self.node_type).count, self._window_size(run)
+        ranked = self.fuse(run, [arm.among(present, count).first(window) for arm in arms])
         return ranked if isinstance(self.rank, ir.Bm25) else ranked.first(limit)
 
     def fuse(self, run: QueryRun, ranked_lists: list[Ranked]) -> Ranked:
-        """Return the fused ranking of all arms."""
+        """Return the fused ranking of all arms (reciprocal rank fusion)."""
         if self._k is None:
             return ranked_lists[0]
-        k = self._k(run)
-        if not isinstance(k, int) or k <= 0:
-            raise DataError("`k` of `rrf` must be greater than zero; leave it out for 60", rule="E4", value=k)
+        k = _positive(self._k(run), "k", 60)
         first, second = ranked_lists
         ids = np.concatenate([first.ids, second.ids[~np.isin(second.ids, first.ids)]])
-        size = int(ids.max(initial=-1)) + 1
-        scores = np.zeros(size)
+        scores = np.zeros(int(ids.max(initial=-1)) + 1)
         for ranked in ranked_lists:
-            positions = np.arange(len(ranked.ids)) if ranked.positions is None else ranked.positions
-            scores[ranked.ids] += 1.0 / (k + positions + 1.0)
+            scores[ranked.ids] += 1.0 / (k + np.arange(len(ranked.ids)) + 1.0)
         # Equal scores keep the first call's order, and what only the second found comes after.
         order = np.argsort(-scores[ids], kind="stable")
         return Ranked(ids[order], scores[ids][order])
 
+    def _window_size(self, run: QueryRun) -> int | None:
+        """Return how many of each list are fused; None if there is only one list."""
+        return None if self._window is None else _positive(self._window(run), "window", RANK_WINDOW_DEFAULT)
+
     def describe(self, run: QueryRun, limit: int | None) -> dict[str, object]:
         """Describe how vectors would be compared and texts searched."""
-        search_limit = limit if self._k is None else None
-        details: dict[str, object] = {}
+        window = self._window_size(run)
+        details: dict[str, object] = {} if window is None else {"window": window}
         for call in self._arms:
             if call.is_nearest:
-                details["vectors"] = describe_nearest(run.view, *call.column, search_limit)
+                details["vectors"] = describe_nearest(run.view, *call.column, limit if window is None else window)
             else:
                 details["texts"] = describe_search(run.view, *call.column)
         return details
@@ -326,6 +324,13 @@ class Ranking:
         present = np.unique(ids[ids >= 0])
         ranked = self.fuse(run, self.arms(run, present, None))
         return scores_by_id(ranked, ids, run.nodes(self.node_type).count)
+
+
+def _positive(value: object, name: str, default: int) -> int:
+    if not isinstance(value, int) or value <= 0:
+        message = f"`{name}` of `rrf` must be greater than zero; leave it out for {default}"
+        raise DataError(message, rule="E4", value=value)
+    return value
 
 
 def union_of_ids(ranked_lists: list[Ranked]) -> Ids:

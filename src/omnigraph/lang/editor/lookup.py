@@ -77,7 +77,7 @@ _SPECIAL_FUNCTIONS: Final = MappingProxyType(
         "fuzzy": "`fuzzy(text, words, edits)`: like `search`, but forgives misspellings.",
         "bm25": "`bm25(text, words)`: the relevance of a text; ranks, best first.",
         "nearest": "`nearest(vector, other)`: the Euclidean distance; ranks, closest first.",
-        "rrf": "`rrf(first, second)`: fuses two rankings.",
+        "rrf": "`rrf(first, second, k, window)`: fuses the best of two rankings by their ranks.",
     }
 )
 SCHEMA_WORDS: Final = MappingProxyType(

@@ -24,6 +24,7 @@ from omnigraph.lang.query.functions import (
     fits_word,
     retype,
 )
+from omnigraph.limits import RANK_WINDOW_DEFAULT
 
 _GROUP_HINT = "return `$v.property` or `$v`, or aggregate it"
 
@@ -126,6 +127,7 @@ def find_ungrouped(expression: ir.Expr, keys: Collection[ir.Expr]) -> ir.Expr | 
 
 
 _DEFAULT_K = ir.Literal(60, ir.I64)
+_DEFAULT_WINDOW = ir.Literal(RANK_WINDOW_DEFAULT, ir.I64)
 _DEFAULT_EDITS = ir.Literal(2, ir.I64)
 
 
@@ -251,13 +253,9 @@ def _rrf(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rrf | None:
         arm = rank(ctx, scope, argument)
         if isinstance(arm, ir.Nearest | ir.Bm25):
             arms.append(arm)
-    k: ir.Expr | None = _DEFAULT_K
-    if len(call.arguments) == 3:
-        k = _integer(ctx, scope, call.arguments[2], "T21", "`k` of `rrf`")
-        if isinstance(k, ir.Literal) and isinstance(k.value, int) and k.value <= 0:
-            ctx.report("T21", call.arguments[2].span, "`k` of `rrf` must be greater than zero", "leave it out for 60")
-            return None
-    if len(arms) < 2 or k is None:
+    k = _positive(ctx, scope, call, 2, "k", _DEFAULT_K)
+    window = _positive(ctx, scope, call, 3, "window", _DEFAULT_WINDOW)
+    if len(arms) < 2 or k is None or window is None:
         return None
     first, second = arms
     if first.field.variable != second.field.variable:
@@ -266,7 +264,22 @@ def _rrf(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rrf | None:
         )
         ctx.report("T21", call.arguments[1].span, message, "rank both by properties of one variable")
         return None
-    return ir.Rrf(first, second, k)
+    return ir.Rrf(first, second, k, window)
+
+
+def _positive(
+    ctx: Context, scope: Scope, call: ast.Call, position: int, name: str, default: ir.Literal
+) -> ir.Expr | None:
+    """Check an argument of `rrf` that is a number; without one it has a default."""
+    if len(call.arguments) <= position:
+        return default
+    argument = call.arguments[position]
+    number = _integer(ctx, scope, argument, "T21", f"`{name}` of `rrf`")
+    if isinstance(number, ir.Literal) and isinstance(number.value, int) and number.value <= 0:
+        message = f"`{name}` of `rrf` must be greater than zero"
+        ctx.report("T21", argument.span, message, f"leave it out for {default.value}")
+        return None
+    return number
 
 
 # `null` where the context gives it no other type.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from omnigraph.lang.query import ir
+from omnigraph.limits import RANK_WINDOW_DEFAULT
 
 _INDENT = "  "
 
@@ -215,8 +216,11 @@ def _call(expression: ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregat
         case ir.TextMatch(function=function, field=field, query=query, max_edits=edits):
             more = f", {_show(edits)}" if edits is not None else ""
             return f"{function}({_show(field)}, {_show(query)}{more})"
-        case ir.Rrf(first=first, second=second, k=k):
-            return f"rrf({_show(first)}, {_show(second)}, {_show(k)})"
+        case ir.Rrf(first=first, second=second, k=k, window=window):
+            # The default is left out, as it may be in a query.
+            is_default = isinstance(window, ir.Literal) and window.value == RANK_WINDOW_DEFAULT
+            more = "" if is_default else f", {_show(window)}"
+            return f"rrf({_show(first)}, {_show(second)}, {_show(k)}{more})"
         case ir.Nearest(field=field, query=query):
             return f"nearest({_show(field)}, {_show(query)})"
         case ir.Bm25(field=field, query=query):

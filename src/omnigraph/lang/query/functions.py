@@ -209,7 +209,7 @@ _ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "cast": (2, 2),
         "nearest": (2, 2),
         "bm25": (2, 2),
-        "rrf": (2, 3),
+        "rrf": (2, 4),
         "search": (2, 2),
         "match_text": (2, 2),
         "fuzzy": (2, 3),

@@ -395,7 +395,9 @@ class Search:
         """Restrict the scan of the ranked variable to the best candidates of each ranking call."""
         ranking = self._ranking
         candidates = self._dense(frame, id_name, ranking)
-        self._arms = ranking.arms(self._run, candidates, self._plan.cut(self._run).end)
+        self._arms = ranking.narrow(self._run, candidates, self._plan.cut(self._run).end)
+        if self._arms is None:
+            return frame
         return frame.join(self._frame(union_of_ids(self._arms), id_name, {}, ranking), id_name, "left_semi")
 
     def rank(self, rows: Any, id_name: str) -> Any:

@@ -146,6 +146,7 @@ _CLUSTERS_MAX: Final = 4_096
 _SCAN_SHARE: Final = 8
 # Distances and radii are of double precision; this share of their sum covers their rounding errors.
 _SLACK: Final = 1e-9
+_WIDE_ROUNDING: Final = 2.2 * float(np.finfo(np.float64).eps)
 
 
 class Matrix:
@@ -226,20 +227,19 @@ class Clusters:
             self.matrix = Matrix(matrix.rows[order], matrix.vectors[order])
             self._bounds = np.searchsorted(labels[order], np.arange(len(centres) + 1))
             self._centres = centres.astype(np.float64)
+            self._squares = np.einsum("ij,ij->i", self._centres, self._centres)
             self._radii = np.array([self._radius(cluster) for cluster in range(len(centres))])
         self._sizes = np.diff(self._bounds)
 
     def nearest(self, query: Vectors, limit: int) -> Nearest:
         """Return what `Matrix.nearest` returns for all vectors."""
-        with np.errstate(all="ignore"):
-            # Branch and bound: by the triangle inequality no vector of a cluster is nearer than `far - radius`.
-            far = np.sqrt(np.square(self._centres - query).sum(axis=1))
-        order = np.argsort(far)
-        enough = int(np.searchsorted(np.cumsum(self._sizes[order]), limit)) + 1
-        rows, distances = self._part(order[:enough]).nearest(query, limit)
+        # Branch and bound: by the triangle inequality no vector of a cluster is nearer than `far - radius`.
+        far = self._least_distances(query)
+        first = self._nearest_clusters(far, limit)
+        rows, distances = self._part(first).nearest(query, limit)
         if len(distances) < limit:
             return rows, distances
-        others = self._within(far, float(distances[limit - 1]), order[enough:])
+        others = self._within(far, float(distances[limit - 1]), first)
         if len(others) == 0:
             return rows, distances
         # High dimensions defeat pruning; then one product over all vectors is cheaper than gathering most of them.
@@ -247,12 +247,37 @@ class Clusters:
             return self.matrix.nearest(query, limit)
         return merge_ranked((rows, distances), self._part(others).nearest(query, limit), limit)
 
-    def _within(self, far: Scores, reach: float, clusters: Positions) -> Positions:
-        """Return the clusters that may hold a vector within a distance."""
-        far, radii = far[clusters], self._radii[clusters]
+    def _least_distances(self, query: Vectors) -> Scores:
+        """Return a lower bound for the distance of each centre, from one product with all of them."""
+        wide = query.astype(np.float64)
         with np.errstate(all="ignore"):
-            near: Positions = clusters[~(far - radii > reach + _SLACK * (reach + far + radii))]
-        return near
+            square = float(wide @ wide)
+            # A sum of n products is off by at most n rounding errors of the product of the lengths, which is at most
+            # half the sum of their squares.
+            sums = self._squares + square
+            error = _WIDE_ROUNDING * len(wide) * sums
+            far: Scores = np.sqrt(np.maximum(sums - 2.0 * (self._centres @ wide) - error, 0.0))
+        # After an overflow the centre may be anywhere.
+        far[~np.isfinite(far)] = 0.0
+        return far
+
+    def _nearest_clusters(self, far: Scores, limit: int) -> Positions:
+        """Return the clusters with the nearest centres, as many as hold `limit` vectors."""
+        count = 8 + 2 * limit * len(far) // max(len(self.matrix.rows), 1)
+        if count < len(far):
+            near = np.argpartition(far, count)[:count]
+            near = near[np.argsort(far[near])]
+            if (total := np.cumsum(self._sizes[near]))[-1] >= limit:
+                return near[: int(np.searchsorted(total, limit)) + 1]
+        near = np.argsort(far)
+        return near[: int(np.searchsorted(np.cumsum(self._sizes[near]), limit)) + 1]
+
+    def _within(self, far: Scores, reach: float, searched: Positions) -> Positions:
+        """Return the clusters, but for those that were searched, that may hold a vector within a distance."""
+        with np.errstate(all="ignore"):
+            is_near = ~(far - self._radii > reach + _SLACK * (reach + far + self._radii))
+        is_near[searched] = False
+        return np.flatnonzero(is_near)
 
     def _part(self, clusters: Positions) -> Matrix:
         spans = [slice(self._bounds[cluster], self._bounds[cluster + 1]) for cluster in clusters]

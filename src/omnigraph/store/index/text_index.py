@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,15 @@ def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
     return Lengths(table.column(ROW_ID).to_numpy(), table.column(_LENGTH).to_numpy().astype(np.int32))
 
 
+class Answer(NamedTuple):
+    """What the index answered: how many rows, with which least score, and those of them that are known here."""
+
+    total: int
+    least: float
+    positions: Positions
+    scores: text_analysis.Scores
+
+
 class IndexedTexts:
     """The segments of one column's index, seen from one version."""
 
@@ -88,23 +97,29 @@ class IndexedTexts:
         self.lengths[~self.known] = 0
         words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments.values())
         self._built_on = text_analysis.Statistics(documents, words)
+        # What the index weighs a term with, of those whose occurrences were asked for.
+        self._weights: dict[str, float] = {}
+        # The last one is what a row that is gone, at position -1, reads.
+        self._is_known = np.append(self.lengths > 0, False)
         self.has_gone_rows = int(np.count_nonzero(self.lengths)) < documents
 
     def matches(self, terms: Iterable[str]) -> Positions:
         """Return the rows that hold any of some terms, in order."""
-        positions, _ = self._search(terms, None)
-        return np.unique(positions)
+        return np.unique(self._search(terms, None).positions)
 
-    def occurrences(self, term: str) -> tuple[Positions, Ints]:
-        """Return the rows that hold a term, in order, and how often each does."""
-        positions, scores = self._search([term], None)
-        order = np.argsort(positions, kind="stable")
-        positions, scores = positions[order], scores[order]
+    def occurrences(self, term: str, most: int | None = None) -> tuple[Positions, Ints] | None:
+        """Return the rows that hold a term, in order, and how often each does; None if there are more than `most`."""
+        answer = self._search([term], None if most is None else most + 1)
+        if most is not None and answer.total > most:
+            return None
+        order = np.argsort(answer.positions, kind="stable")
+        positions, scores = answer.positions[order], answer.scores[order]
         if len(positions) == 0:
             return positions, np.empty(0, np.int32)
         norms = self._built_on.norms(self.lengths[positions])
         # Invert BM25: score = weight * saturated(count, norm), and `saturated` is strictly increasing in the count.
-        worth = scores / self._weight(term, positions, scores, norms, is_whole=True)
+        self._weights[term] = weight = self._weight(term, positions, scores, norms, is_whole=True)
+        worth = scores / weight
         with np.errstate(all="ignore"):
             exact = text_analysis.occurrences(worth, norms)
             counts = np.rint(exact)
@@ -116,14 +131,24 @@ class IndexedTexts:
         counts[unclear] = self._counted(term, positions[unclear])
         return positions, counts.astype(np.int32)
 
-    def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
-        """Return rows by descending score, as the index computes it, and whether these are all."""
-        positions, scores = self._search(terms, limit)
-        return positions, scores, len(positions) < limit
+    def best(self, terms: Iterable[str], limit: int) -> Answer:
+        """Return the best rows by the scores of the index, of which some may be gone since."""
+        return self._search(terms, limit)
+
+    def score_ratio(self, statistics: text_analysis.Statistics, frequencies: Mapping[str, int]) -> float:
+        """Return how many times its score in the index the score of a row may be at most, by newer statistics.
+
+        Scores are sums over terms, so no ratio is larger than that of some term: of its weights, and of how lengths
+        are normalised, where a longer average length is worth at most as many times as much.
+        """
+        weights = {term: self._weights[term] for term in frequencies if term in self._weights}
+        heavier = [statistics.weight(frequencies[term]) / weight for term, weight in weights.items()]
+        longer = (statistics.words / statistics.documents) / (self._built_on.words / self._built_on.documents)
+        return max(heavier, default=1.0) * max(longer, 1.0)
 
     def frequency(self, term: str) -> int | None:
         """Return how many of the rows that the index was built on hold a term; None if that is not certain."""
-        positions, scores = self._search([term], 1)
+        _, _, positions, scores = self._search([term], 1)
         if len(positions) == 0:
             return 0
         weight = self._weight(term, positions, scores, self._built_on.norms(self.lengths[positions]), is_whole=False)
@@ -149,7 +174,7 @@ class IndexedTexts:
         texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
         return count_terms(texts.combine_chunks(), [term])[term]
 
-    def _search(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
+    def _search(self, terms: Iterable[str], limit: int | None) -> Answer:
         """Query the index; rows that it does not cover are left out."""
         with self._dataset.reading(f"searching `{self._column}` of {self._dataset.ref}", counted_as="search"):
             table = self._dataset.lance.scanner(
@@ -161,5 +186,5 @@ class IndexedTexts:
             ).to_table()
         positions = self._live.positions(table.column(ROW_ID).to_numpy().astype(np.uint64, copy=False))
         scores = table.column(_SCORE).to_numpy().astype(np.float64)
-        kept = np.append(self.lengths > 0, False)[positions]
-        return positions[kept], scores[kept]
+        kept = self._is_known[positions]
+        return Answer(table.num_rows, float(scores.min(initial=np.inf)), positions[kept], scores[kept])

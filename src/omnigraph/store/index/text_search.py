@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
@@ -36,7 +37,7 @@ from omnigraph.store.index.text_analysis import (
 )
 from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
 from omnigraph.store.read.dataset import Dataset
-from omnigraph.store.read.live_rows import LiveRows, Positions, RowIds, live_rows
+from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 from omnigraph.store.read.lookup import ROW_ID
 
 Letters: TypeAlias = NDArray[np.uint32]
@@ -101,12 +102,18 @@ def _distances(words: Letters, sought: Letters, edits: int) -> NDArray[np.int8]:
 
 
 # Equal scores are frequent, so more than the limit are requested at once, and more again if that was too few.
-_ASKED_MORE: Final = 4
-_ASKED_MAX: Final = 4_096
+_ASKED_MORE: Final = 64
+_ASKED_AGAIN: Final = 8
+_ASKED_MAX: Final = 65_536
+# A term is rare if at most so many rows hold it; these are read once, and kept.
+_RARE_MAX: Final = 65_536
+# Up to this many matches of rare terms are all scored, which takes less time than asking the index for the best.
+_SCORED_MAX: Final = 16_384
 # A query of more different words is answered from the texts: asking an index for each of them would take longer.
 _INDEXED_WORDS_MAX: Final = 64
 # Up to this many documents all that match are scored; that asks the index once for each word, and later not at all.
 _SCORED_DOCUMENTS_MAX: Final = 65_536
+_SHORT_TEXT_MAX: Final = 1_024
 # Occurrences that are kept for the next query on the same version.
 _KEPT_OCCURRENCES_MAX: Final = 4_000_000
 
@@ -163,6 +170,12 @@ def distinct_words(text: str) -> list[str]:
     return words
 
 
+@lru_cache(256)
+def _short_terms(text: str) -> tuple[str, ...]:
+    """Return the terms of a query; pages of one result ask for them again, and they take as long as the search."""
+    return tuple(terms_of(text))
+
+
 class TextSearch:
     """How to search one column of one pinned version."""
 
@@ -181,20 +194,27 @@ class TextSearch:
 
         Rows as good as the last one within the limit come along, so that the caller can break the tie.
         """
-        repeats = Counter(terms_of(text))
+        repeats = Counter(_short_terms(text) if len(text) <= _SHORT_TEXT_MAX else terms_of(text))
         if not repeats or limit == 0 or (candidates is not None and len(candidates) == 0):
             return NO_HITS
         is_indexed = len(repeats) <= _INDEXED_WORDS_MAX
-        if is_indexed and candidates is None and limit and limit * _ASKED_MORE <= _ASKED_MAX:
-            best: Hits | None = self._attempt(lambda texts: texts.best(repeats, limit))
+        flags = None if candidates is None else self._flags(candidates)
+        if is_indexed and limit:
+            best: Hits | None = self._attempt(lambda texts: texts.best(repeats, limit, flags))
             if best is not None:
                 return best
         scored = self._attempt(lambda texts: texts.scored(repeats)) if is_indexed else None
         positions, scores = scored or self._unindexed().scored(repeats)
-        if candidates is not None:
-            kept = np.isin(self._live.ids[positions], candidates)
-            positions, scores = positions[kept], scores[kept]
+        if flags is not None:
+            positions, scores = positions[flags[positions]], scores[flags[positions]]
         return _best(self._live.ids[positions], scores, limit)
+
+    def _flags(self, rows: RowIds) -> Flags:
+        """Return which positions are those of some rows."""
+        positions = self._live.positions(rows)
+        flags = np.zeros(len(self._live.ids), np.bool_)
+        flags[positions[positions >= 0]] = True
+        return flags
 
     def matches(self, text: str) -> RowIds:
         """Return the rows that hold any word of the text."""
@@ -318,21 +338,21 @@ class _Texts:
             int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64))
         )
         self._cached: dict[str, Occurrences] = {}
+        self._frequent: set[str] = set()
         self._frequencies = frequencies
         self._lock = Lock()
 
     def matches(self, terms: Sequence[str]) -> Positions:
         """Return the positions of rows that hold any of the terms."""
-        matching = [positions[corpus.occurrences(term)[0]] for term in terms for corpus, positions in self._parts]
-        if self.indexed is not None:
-            matching.append(self.indexed.matches(terms))
-        positions = np.unique(np.concatenate([np.empty(0, np.intp), *matching]))
-        return positions[positions >= 0]
+        unindexed = self._unindexed_matches(terms)
+        return unindexed if self.indexed is None else np.union1d(unindexed, self.indexed.matches(terms))
 
     def scored(self, repeats: Counter[str]) -> tuple[Positions, Scores]:
         """Return the positions of all rows that match, and their scores."""
         occurrences = {term: self._occurrences(term) for term in repeats}
-        matching = np.unique(np.concatenate([positions for positions, _ in occurrences.values()]))
+        # Runs in order sort faster than `unique` hashes them.
+        matching = np.sort(np.concatenate([positions for positions, _ in occurrences.values()]), kind="stable")
+        matching = matching[np.append(np.diff(matching) > 0, True)[: len(matching)]]
         counts = {}
         for term, (positions, numbers) in occurrences.items():
             counts[term] = np.zeros(len(matching), np.int32)
@@ -341,51 +361,87 @@ class _Texts:
         lengths = self._lengths[matching]
         return matching, text_analysis.scores(self._statistics, lengths, counts, frequencies, repeats)
 
-    def best(self, repeats: Counter[str], limit: int) -> Hits | None:
-        """Return the best hits without scoring all rows; None when the index alone cannot find them.
+    def best(self, repeats: Counter[str], limit: int, flags: Flags | None) -> Hits | None:
+        """Return the best hits, of the flagged rows if there are flags, without scoring all that match.
 
-        The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
+        None when there are few enough to score them all, or the index cannot find the best. Otherwise the index
+        proposes by its own scores, of single precision and from what it was built on; those of the proposed rows are
+        computed again.
         """
-        if self.indexed is None or self._parts or self.indexed.has_gone_rows:
+        if self.indexed is None or self._statistics.documents <= _SCORED_DOCUMENTS_MAX:
             return None
-        if self._statistics.documents <= _SCORED_DOCUMENTS_MAX:
+        rare = [term for term in repeats if self._is_rare(term)]
+        if len(rare) == len(repeats) and sum(len(self._occurrences(term)[0]) for term in rare) <= _SCORED_MAX:
             return None
         frequencies = self._frequencies_of(repeats)
-        if frequencies is None:
-            return None
-        requested = _ASKED_MORE * limit + _ASKED_MORE
+        ratio = 1.0 if self._is_whole else self.indexed.score_ratio(self._statistics, frequencies)
+        unindexed = self._unindexed_matches(repeats)
+        share = 1.0 if flags is None else max(int(np.count_nonzero(flags)), 1) / len(flags)
+        requested = int((limit + max(limit // 2, _ASKED_MORE)) / share)
         while requested <= _ASKED_MAX:
-            positions, rough, is_all = self.indexed.best(repeats.elements(), requested)
+            answer = self.indexed.best(repeats.elements(), requested)
+            positions = np.concatenate([answer.positions, unindexed])
+            if flags is not None:
+                positions = positions[flags[positions]]
             scores = self._rescored(positions, repeats, frequencies)
             hits = _best(self._live.ids[positions], scores, limit)
             # What was not proposed is worse for certain only if it is worse than the last of the best by more than
             # what single precision may hide.
-            if is_all or hits.scores[-1] > rough[-1] * (1.0 + 2 * ROUNDING * len(repeats)):
+            bound = answer.least * ratio * (1.0 + 2 * ROUNDING * len(repeats))
+            if answer.total < requested or (len(hits.scores) >= limit and hits.scores[-1] > bound):
                 return hits
-            requested *= _ASKED_MORE**2
+            requested *= _ASKED_AGAIN
         return None
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the index knows all rows, and no others."""
+        return self.indexed is not None and not self._parts and not self.indexed.has_gone_rows
+
+    def _is_rare(self, term: str) -> bool:
+        """Whether few rows hold a term, which are then known; of an index that is not whole all are read once."""
+        if term in self._frequent:
+            return False
+        if term not in self._cached and self._is_whole:
+            assert self.indexed is not None
+            occurrences = self.indexed.occurrences(term, _RARE_MAX)
+            if occurrences is None:
+                self._frequent.add(term)
+                return False
+            self._keep(term, occurrences)
+        return True
+
+    def _unindexed_matches(self, terms: Iterable[str]) -> Positions:
+        """Return the rows that hold any of the terms, of those that the index does not know."""
+        matching = [positions[corpus.occurrences(term)[0]] for term in terms for corpus, positions in self._parts]
+        positions = np.unique(np.concatenate([np.empty(0, np.intp), *matching]))
+        return positions[positions >= 0]
+
     def _rescored(self, positions: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
-        texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
-        counts = count_terms(_one_array(texts), list(repeats))
+        frequent = [term for term in repeats if term in self._frequent]
+        counts: dict[str, Ints] = {}
+        if frequent:
+            texts = self._dataset.take(self._live.ids[positions].tolist(), [self._column]).column(self._column)
+            counts = count_terms(_one_array(texts), frequent)
+        for term in repeats.keys() - counts.keys():
+            counts[term] = _counts_at(positions, *self._occurrences(term))
         return text_analysis.scores(self._statistics, self._lengths[positions], counts, frequencies, repeats)
 
-    def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int] | None:
+    def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int]:
         assert self.indexed is not None
         for term in repeats:
             if term not in self._frequencies:
-                cached = self._cached.get(term)
-                number = len(cached[0]) if cached is not None else self.indexed.frequency(term)
-                if number is None:
-                    number = len(self._occurrences(term)[0])
-                self._frequencies[term] = number
+                number = self.indexed.frequency(term) if term in self._frequent else None
+                self._frequencies[term] = len(self._occurrences(term)[0]) if number is None else number
         return {term: self._frequencies[term] for term in repeats}
 
     def _occurrences(self, term: str) -> Occurrences:
         cached = self._cached.get(term)
         if cached is not None:
             return cached
-        parts = [] if self.indexed is None else [self.indexed.occurrences(term)]
+        parts = []
+        if self.indexed is not None and (indexed := self.indexed.occurrences(term)) is not None:
+            parts.append(indexed)
         for corpus, positions in self._parts:
             documents, counts = corpus.occurrences(term)
             is_here = positions[documents] >= 0
@@ -393,12 +449,23 @@ class _Texts:
         rows = np.concatenate([np.empty(0, np.intp), *(part for part, _ in parts)])
         counts = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers in parts)])
         order = np.argsort(rows, kind="stable")
-        occurrences = (rows[order], counts[order])
+        return self._keep(term, (rows[order], counts[order]))
+
+    def _keep(self, term: str, occurrences: Occurrences) -> Occurrences:
         with self._lock:
-            if sum(len(part) for part, _ in self._cached.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
+            total = sum(len(part) for part, _ in self._cached.values()) + len(occurrences[0])
+            if total > _KEPT_OCCURRENCES_MAX:
                 self._cached.clear()
             self._cached[term] = occurrences
         return occurrences
+
+
+def _counts_at(positions: Positions, holders: Positions, numbers: Ints) -> Ints:
+    """Return how often rows hold a term, of which the holders are known in order."""
+    if len(holders) == 0:
+        return np.zeros(len(positions), np.int32)
+    places = np.minimum(np.searchsorted(holders, positions), len(holders) - 1)
+    return np.where(holders[places] == positions, numbers[places], 0).astype(np.int32)
 
 
 def _best(rows: RowIds, scores: Scores, limit: int | None) -> Hits:

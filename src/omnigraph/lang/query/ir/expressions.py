@@ -183,11 +183,12 @@ class Bm25:
 
 @dataclass(frozen=True, slots=True)
 class Rrf:
-    """Reciprocal rank fusion of two rankings of one variable; largest is best."""
+    """Reciprocal rank fusion of the best `window` of each of two rankings of one variable; largest is best."""
 
     first: Nearest | Bm25
     second: Nearest | Bm25
     k: Expr
+    window: Expr
     type: PropertyType = SCORE
 
 
@@ -306,8 +307,8 @@ def children_of(expression: Expr) -> tuple[Expr, ...]:
             return (field, query) if edits is None else (field, query, edits)
         case Nearest(field=field, query=query) | Bm25(field=field, query=query):
             return (field, query)
-        case Rrf(first=first, second=second, k=k):
-            return (first, second, k)
+        case Rrf(first=first, second=second, k=k, window=window):
+            return (first, second, k, window)
         case Aggregate(argument=argument) if argument is not None:
             return (argument,)
     return ()
