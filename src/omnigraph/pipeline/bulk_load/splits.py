@@ -160,13 +160,15 @@ class Columns:
 
     `properties` maps columns to properties of another name. `source` and `target` are the columns of the endpoints of
     edges, by default `from` and `to`, or `src` and `dst`. For a node with a composite key, an endpoint may name one
-    column per key property: `house,floor=upper_floor`.
+    column per key property: `house,floor=upper_floor`. `view` is that of a declared pipeline, whose rows may have a
+    column that says where they come from.
     """
 
     data: Any
     source: str | None = None
     target: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
     Partition directories in the path to the source are columns only if they are mapped or name a property.
     """
     sources = columns.data if isinstance(columns.data, list | tuple) else [columns.data]
-    bare = Columns(None, columns.source, columns.target, dict(columns.properties))
+    bare = replace(columns, data=None, properties=dict(columns.properties))
     splits: list[Split] = []
     for file in _all_files(sources):
         format_, compression = detect_format(file)
@@ -326,6 +328,11 @@ def delimiter_of(path: str) -> str:
     ('\\t', ',')
     """
     return "\t" if _split_ending(path)[0] == ".tsv" else ","
+
+
+def compression_of(path: str) -> str | None:
+    """Return how a file is compressed, by its name."""
+    return _split_ending(path)[1]
 
 
 def _split_ending(path: str) -> tuple[str, str | None]:
