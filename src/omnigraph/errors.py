@@ -128,6 +128,11 @@ _TABLE = (
     ErrorKind(
         "pipeline.job_exists", 409, "A load with this job id was committed, for other input or by another actor."
     ),
+    ErrorKind(
+        "pipeline.renamed",
+        409,
+        "A pipeline would load again what was loaded under another name; the message has the line to add.",
+    ),
     ErrorKind("request.unauthorized", 401, "The bearer token is missing or unknown."),
     ErrorKind("request.host", 421, "The `Host` header names a host that the server does not serve."),
     ErrorKind("request.no_route", 404, "The server has no route at this path."),
@@ -366,6 +371,12 @@ class PipelineError(OmniGraphError):
     """A Spark job failed."""
 
     code = "pipeline.failed"
+
+
+class PipelineRenamed(UsageError):
+    """A pipeline, or a source, has another name than in the run whose progress it should continue."""
+
+    code = "pipeline.renamed"
 
 
 class PipelineUnavailable(OmniGraphError):

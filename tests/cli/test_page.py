@@ -33,7 +33,10 @@ ELSEWHERE = (
     "COMMAND",
     "cluster import",
     "cluster force-unlock",
-    *(f"pipeline {word}" for word in ("validate", "plan", "run", "backfill", "schedule", "status", "history")),
+    *(
+        f"pipeline {word}"
+        for word in ("validate", "plan", "run", "backfill", "retry-rejected", "schedule", "status", "history")
+    ),
 )
 # What has to be there first. A cherry-pick takes a commit of another branch.
 FIRST = {

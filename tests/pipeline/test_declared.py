@@ -167,7 +167,12 @@ def test_failed_query_leaves_the_branch_until_it_is_corrected(graph: Graph, spar
 def test_reviewed_load_waits_until_its_branch_is_merged(graph: Graph, spark: Any, tmp_path: Path) -> None:
     text = BASE % "publish: { branch: load/p, merge_into: main, review: true }"
     assert run(graph, spark, tmp_path, text).status == "awaiting_review"
-    assert (run(graph, None, tmp_path, text).status, ages(graph)) == ("awaiting_review", {})
+    # The load waits, so a later run reads nothing, and says so.
+    add_rows(tmp_path, 3, ("new", 1, None))
+    blocked = run(graph, None, tmp_path, text)
+    assert (blocked.status, ages(graph)) == ("blocked_by_review", {})
+    assert "no source was read" in blocked.message
+    (tmp_path / "accounts" / "3.parquet").unlink()
     graph.branches.merge("load/p")
     graph.mutate('query q() { insert Person { name: "zoe" } }')
     add_rows(tmp_path, 3, ("cid", 9, "zoe"))
@@ -513,5 +518,6 @@ def test_rejected_rows_of_a_run_stay_when_the_next_one_reports(graph: Graph, spa
     assert (first.rejected, second.rejected) == (1, 0)
     [line] = (report / "rejected" / first.run_id / "rejected.ndjson").read_text().splitlines()
     kept = json.loads(line)
-    # Rows are written to temporary files to be loaded, and those are gone.
-    assert (kept["file"], kept["code"], "nobody" in kept["record"]) == ("the frame of Knows", "E9", True)
+    # Rows are written to temporary files to be loaded, and those are gone: the file is that of the source.
+    assert (kept["file"], kept["line"]) == (str(tmp_path / "accounts" / "3.parquet"), 1)
+    assert (kept["type"], kept["code"], "nobody" in kept["record"]) == ("Knows", "E9", True)

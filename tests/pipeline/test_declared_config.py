@@ -216,3 +216,50 @@ def test_branch_that_one_pipeline_merges_is_no_target_of_another() -> None:
             parse_pipelines(text % (first, second))
     # Without a merge, several may load to one branch.
     assert set(parse_pipelines(text % (direct, direct))) == {"p", "q"}
+
+
+MISSPELT = [
+    ("header: true", "heder: true", "`csv` has no option `heder`; did you mean `header`"),
+    ("header: true", "fs.s3a.endpoint: here", None),
+    ("format: csv, path: tickets, header: true", "format: parquet, path: t, mergeShema: true", "`mergeSchema`"),
+    ("table: accounts", "table: accounts, fetchsiz: 10", "`jdbc` has no option `fetchsiz`; did you mean `fetchsize`"),
+    # An option of the driver.
+    ("table: accounts", "table: accounts, applicationName: omnigraph", None),
+    ("format: csv", "format: com.example.lake, anything: 1", None),
+    ("FROM accounts", "FROM acounts", "nothing reads the source `accounts`"),
+    ("from: people", "from: tickets", None),
+    ("from: tickets, src", "from: people, src", "nothing reads the source `tickets`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "message"), MISSPELT)
+def test_misspelt_options_and_unused_sources_are_refused(before: str, after: str, message: str | None) -> None:
+    """Spark would ignore the option, and the source would be forgotten."""
+    assert before in VALID
+    text = VALID.replace(before, after, 1)
+    if message is None:
+        parse_pipelines(text)
+        return
+    with pytest.raises(UsageError) as caught:
+        parse_pipelines(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT reflect('java.lang.System', 'getenv', 'HOME') AS name FROM accounts",
+        "SELECT JAVA_METHOD ('java.lang.System', 'getenv', 'HOME') AS name FROM accounts",
+        "SELECT `try_reflect`('java.lang.System', 'getenv', 'HOME') AS name FROM accounts",
+        "SELECT TRANSFORM (name) USING 'cat /etc/passwd' AS (name) FROM accounts",
+    ],
+)
+def test_sql_that_leaves_the_database_is_refused(statement: str) -> None:
+    text = VALID.replace("SELECT id, full_name AS name FROM accounts", statement)
+    with pytest.raises(UsageError, match="which SQL of a pipeline may not"):
+        parse_pipelines(text)
+
+
+def test_words_in_strings_and_comments_are_allowed() -> None:
+    statement = "SELECT 'reflect(' AS name -- java_method(\n FROM accounts JOIN tickets USING (id)"
+    parse_pipelines(VALID.replace("SELECT id, full_name AS name FROM accounts", statement.replace("\n", "\\n")))

@@ -26,7 +26,7 @@ edge Knows: Person -> Person
 CHOICE = {"engine": "auto", "spark": None, "master": None, "progress": None}
 MEASURES = [getattr(pipeline.algo, name) for name in pipeline.algo.__all__ if name[0].islower()]
 # What a pipeline runs on is part of its declaration.
-DECLARED = ("run", "check", "read_pipelines", "plan_run", "list_runs", "schedule")
+DECLARED = ("run", "retry_rejected", "check", "read_pipelines", "plan_run", "list_runs", "schedule")
 FUNCTIONS = [
     getattr(pipeline, name)
     for name in pipeline.__all__

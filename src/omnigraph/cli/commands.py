@@ -343,6 +343,13 @@ COMMANDS = (
         DIRECT,
     ),
     Command(
+        "pipeline retry-rejected",
+        "pipeline:retry_rejected",
+        "Load rows again that runs of a pipeline have rejected.",
+        "graph.omni crm -f pipelines.yaml --report report",
+        DIRECT,
+    ),
+    Command(
         "pipeline status",
         "pipeline:status",
         "Show the last and next run of each pipeline, and loads that wait on their branches.",

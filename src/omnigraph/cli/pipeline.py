@@ -54,6 +54,9 @@ After = Annotated[
 BackfillSource = Annotated[
     str | None, typer.Option("--source", metavar="NAME", help="Incremental source to read, if there are several.")
 ]
+RunId = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="Run whose rows are loaded; by default all that wait.")
+]
 UpTo = Annotated[
     str | None, typer.Option("--up-to", metavar="VALUE", help="Read rows up to this value, which is included.")
 ]
@@ -64,6 +67,8 @@ ClusterRoot = Annotated[
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Number of runs to show.")]
 
 DEFAULT_FILE = Path("pipelines.yaml")
+# A run that waits for a person has not failed, and has not published either.
+_EXIT_STATUS = {"stopped": 1, "awaiting_review": 3, "blocked_by_review": 3}
 _STEPS = {
     "finish_load": "finish the load that waits on its branch",
     "first_run": "load everything for the first time",
@@ -206,6 +211,26 @@ def backfill(
     return _run_output(result)
 
 
+def retry_rejected(
+    target: Writes,
+    pipeline_name: Name = None,
+    file: File = DEFAULT_FILE,
+    cluster: ClusterRoot = None,
+    run_id: RunId = None,
+    report: ReportDir = None,
+    queries: Queries = None,
+) -> Output:
+    from omnigraph import pipeline
+
+    item = _select_one(file, cluster, pipeline_name)
+    target.announce(item.graph_uri)
+    with item.open(target, writes=True) as graph, progress_bar():
+        result = pipeline.retry_rejected(
+            graph, item.declaration, run_id=run_id, report=report, queries=queries or item.queries
+        )
+    return _run_output(result)
+
+
 def history(
     target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None, limit: Limit = 20
 ) -> Output:
@@ -314,7 +339,7 @@ def _plan_lines(plan: RunPlan) -> Iterator[str]:
 
 
 def _run_output(report: RunReport) -> Output:
-    return Output(report.to_json(), _run_lines(report), 1 if report.status == "stopped" else 0)
+    return Output(report.to_json(), _run_lines(report), _EXIT_STATUS.get(report.status, 0))
 
 
 def _run_lines(report: RunReport) -> Iterator[str]:
@@ -327,6 +352,10 @@ def _run_lines(report: RunReport) -> Iterator[str]:
     yield f"{report.status}: {report.message}"
     if any(report.deleted.values()):
         yield f"deleted {_counts(report.deleted)}"
+    if report.rejected:
+        yield f"rejected {plural(report.rejected, 'entity')}; `pipeline retry-rejected` loads them again"
+    if report.pending:
+        yield f"{plural(report.pending, 'edge')} waiting for a missing end"
     if loaded := _counts({**report.nodes, **report.edges}):
         yield f"{loaded}{f', commit {report.commit_id}' if report.commit_id else ''}"
 

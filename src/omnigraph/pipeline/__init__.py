@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.bulk_load.splits import Columns
     from omnigraph.pipeline.declared.check import CheckReport, check
     from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
-    from omnigraph.pipeline.declared.run import run
+    from omnigraph.pipeline.declared.run import retry_rejected, run
     from omnigraph.pipeline.declared.runs import RunPlan, RunRecord, RunReport, list_runs, plan_run
     from omnigraph.pipeline.diff import diff
     from omnigraph.pipeline.export import ExportReport, export
@@ -55,6 +55,7 @@ __all__ = [
     "query",
     "read_pipelines",
     "register",
+    "retry_rejected",
     "run",
     "schedule",
     "session",
@@ -68,7 +69,7 @@ _NAMES_OF = {
     "bulk_load.splits": ("Columns",),
     "declared.check": ("CheckReport", "check"),
     "declared.config": ("PipelineDeclaration", "read_pipelines"),
-    "declared.run": ("run",),
+    "declared.run": ("retry_rejected", "run"),
     "declared.runs": ("RunPlan", "RunRecord", "RunReport", "list_runs", "plan_run"),
     "diff": ("diff",),
     "export": ("ExportReport", "export"),

@@ -55,6 +55,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
     LoadPlan,
     LoadTransaction,
     find_applied,
+    no_late_properties,
     require_not_applied,
 )
 from omnigraph.pipeline.filesystems import open_file
@@ -159,7 +160,7 @@ def load(
     properties: Mapping[str, str] | None = None,
     is_input_digested: bool = True,
     commits_empty: bool = False,
-    late_properties: LateProperties = dict,
+    late_properties: LateProperties = no_late_properties,
 ) -> LoadReport:
     """Load an input of any size as one commit.
 
@@ -179,7 +180,7 @@ def load(
         properties: Further properties of the commit, such as where the input came from; with them, its property
             `counts` has the number of entities by type, and `rejected` that of entities that were left out.
         commits_empty: Commit an input without entities as well, for the sake of its properties.
-        late_properties: Returns more properties of the commit; called when everything is staged.
+        late_properties: Returns more properties of the commit; called with what is rejected when everything is staged.
         is_input_digested: Compare the input of a repeated `job_id`; without it, the key alone decides.
 
     Returns:

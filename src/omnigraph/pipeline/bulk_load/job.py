@@ -29,6 +29,7 @@ from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import claims
 
 if TYPE_CHECKING:
+    from omnigraph.pipeline.bulk_load.frame_rows import RowOrigin
     from omnigraph.pipeline.bulk_load.stage_split import EmbedJob
 
 REPORT: Final = "report.json"
@@ -40,21 +41,20 @@ _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A rejected line, with its file and its line number there."""
+    """A rejected line, with its file and its line number there; `origin` of a row of a view of a declared pipeline."""
 
     file: str
     line: int
     violation: Violation
     text: str
+    type_key: TypeKey | None = None
+    origin: RowOrigin | None = None
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "file": self.file,
-            "line": self.line,
-            "code": self.violation.rule,
-            "reason": self.violation.message,
-            "record": self.text,
-        }
+        location: dict[str, object] = {"file": self.file, "line": self.line}
+        if self.origin is not None:
+            location = {"type": None if self.type_key is None else self.type_key.name, **self.origin.to_json()}
+        return {**location, "code": self.violation.rule, "reason": self.violation.message, "record": self.text}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from omnigraph.limits import (
     LOAD_SPLIT_BYTES,
 )
 from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
+from omnigraph.pipeline.bulk_load.frame_rows import without_origin
 from omnigraph.pipeline.bulk_load.splits import Split
 from omnigraph.pipeline.filesystems import open_file, open_stream
 from omnigraph.rules.arrow_typing import Numbers, pc
@@ -59,18 +60,66 @@ class _BlankRows(Enum):
     MIXED = "mixed"
 
 
-def read_csv(split: Split, findings: Findings) -> Iterator[Rows]:
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How a CSV file is written: by default as in RFC 4180, with a header, in UTF-8, separated as its name says.
+
+    A field without quotes that is empty, or that is `null_text`, is null; text in quotes never is.
+    """
+
+    separator: str | None = None
+    quote: str = '"'
+    null_text: str | None = None
+    encoding: str | None = None
+    has_header: bool = True
+
+    def parse_options(self, split: Split, **options: Any) -> Any:
+        separator = split.delimiter if self.separator is None else self.separator
+        return pyarrow.csv.ParseOptions(delimiter=separator, quote_char=self.quote, newlines_in_values=True, **options)
+
+    def open(self, split: Split) -> Any:
+        """Open a file as a stream of UTF-8."""
+        stream = open_stream(split.file, split.compression)
+        return stream if self.encoding is None else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
+
+
+STANDARD_CSV: Final = CsvDialect()
+
+
+def read_csv(split: Split, findings: Findings, dialect: CsvDialect = STANDARD_CSV) -> Iterator[Rows]:
     """Yield the rows of a file; add ragged rows and invalid UTF-8 to the findings."""
-    return _CsvReader(split, findings, _read_header(split)).batches()
+    header, line_count = read_csv_header(split, dialect)
+    first = 1 + line_count if dialect.has_header else 1
+    return _CsvReader(split, findings, dialect, header, 2 if dialect.has_header else 1, first).batches()
 
 
-def _read_header(split: Split) -> list[str]:
-    with open_stream(split.file, split.compression) as stream:
-        first = stream.read(_HEAD_BYTES)
+def read_csv_header(split: Split, dialect: CsvDialect = STANDARD_CSV) -> tuple[list[str], int]:
+    """Return the names of the columns, `_c0` and so on without a header, and the number of lines of the header."""
+    with dialect.open(split) as stream:
+        first = bytes(stream.read(_HEAD_BYTES))
     if not first.strip():
         raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
-    parse = pyarrow.csv.ParseOptions(delimiter=split.delimiter)
-    return list(pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n"), parse_options=parse).column_names)
+    record = _first_record(first, dialect.quote.encode())
+    read = pyarrow.csv.read_csv(io.BytesIO(record + b"\n"), parse_options=dialect.parse_options(split))
+    line_count = 1 + record.count(b"\n")
+    if not dialect.has_header:
+        return [f"_c{index}" for index in range(read.num_columns)], line_count
+    try:
+        return list(read.column_names), line_count
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"cannot read `{split.file}`: its header is not UTF-8 text; save the file as UTF-8", path=split.file
+        ) from None
+
+
+def _first_record(data: bytes, quote: bytes) -> bytes:
+    """Return the first record without its line end; a newline between quotes belongs to a field."""
+    end = data.find(b"\n")
+    quotes = data.count(quote, 0, max(end, 0))
+    while end >= 0 and quotes % 2:
+        start, end = end, data.find(b"\n", end + 1)
+        quotes += data.count(quote, start, max(end, start))
+    return data if end < 0 else data[:end]
 
 
 @dataclass
@@ -79,6 +128,7 @@ class _CsvReader:
 
     split: Split
     findings: Findings
+    dialect: CsvDialect
     header: list[str]
     next_row: int = 2
     next_line: int = 2
@@ -101,16 +151,14 @@ class _CsvReader:
             column_types=dict.fromkeys(self.header, pa.binary()),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            null_values=[""],
+            null_values=["", *([] if self.dialect.null_text is None else [self.dialect.null_text])],
         )
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
-        parse = pyarrow.csv.ParseOptions(
-            delimiter=self.split.delimiter,
-            newlines_in_values=True,
-            ignore_empty_lines=is_skipping_empty,
-            invalid_row_handler=on_ragged,
+        names = None if self.dialect.has_header else self.header
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX, column_names=names)
+        parse = self.dialect.parse_options(
+            self.split, ignore_empty_lines=is_skipping_empty, invalid_row_handler=on_ragged
         )
-        with open_stream(self.split.file, self.split.compression) as stream:
+        with self.dialect.open(self.split) as stream:
             source: Any = _UnsplitLineEnds(_MarkedBytes(stream))
             yield from pyarrow.csv.open_csv(source, read, parse, options)
 
@@ -480,7 +528,8 @@ def read_parquet(split: Split) -> Iterator[Rows]:
     with open_file(split.file) as opened:
         file = pyarrow.parquet.ParquetFile(opened)
         groups = list(range(split.start, split.stop))
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False):
+        names = without_origin(file.schema_arrow.names, split)
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names, use_threads=False):
             lines = range(line, line + batch.num_rows)
             yield Rows(pa.Table.from_batches([batch]), np.arange(lines.start, lines.stop), lines, {})
             line = lines.stop

@@ -162,6 +162,7 @@ class Columns:
     edges, by default `from` and `to`, or `src` and `dst`. For a node with a composite key, an endpoint may name one
     column per key property: `house,floor=upper_floor`. `name` is what messages call the data, by default its file.
     `delimiter` separates the fields of a CSV file, by default a comma, or a tab in `.tsv`.
+    `view` is that of a declared pipeline, whose rows may have a column that says where they come from.
     """
 
     data: Any
@@ -170,6 +171,7 @@ class Columns:
     properties: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     delimiter: str | None = None
+    view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ def parse_columns(source: Any) -> Columns:
     """Parse a source with optional endpoint columns: `follows.csv:src_id->dst_id`.
 
     >>> parse_columns("follows.csv:src_id->dst_id")
-    Columns(data='follows.csv', source='src_id', target='dst_id', properties={}, name=None, delimiter=None)
+    Columns(data='follows.csv', source='src_id', target='dst_id', properties={}, name=None, delimiter=None, view=None)
     """
     if isinstance(source, Columns):
         return source
@@ -344,6 +346,11 @@ def delimiter_of(path: str) -> str:
     ('\\t', ',')
     """
     return "\t" if _split_ending(path)[0] == ".tsv" else ","
+
+
+def compression_of(path: str) -> str | None:
+    """Return how a file is compressed, by its name."""
+    return _split_ending(path)[1]
 
 
 def _split_ending(path: str) -> tuple[str, str | None]:

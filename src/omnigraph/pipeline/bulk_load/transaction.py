@@ -36,7 +36,9 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import MAIN_NAMES, Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
+from omnigraph.pipeline.bulk_load.frame_rows import FrameRows, RowOrigin
 from omnigraph.pipeline.bulk_load.job import UNIT, InputSchema, Job, LoadOptions, RejectedLine, write_rejected
+from omnigraph.pipeline.bulk_load.read_split import first_line
 from omnigraph.pipeline.bulk_load.set_checks import SetCheck
 from omnigraph.pipeline.bulk_load.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.pipeline.bulk_load.stage_split import RowRequest, StagedSplit, StageTask, plan_embedding
@@ -47,8 +49,13 @@ from omnigraph.rules.delta import Findings, Intent, Violation
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
 
-# Properties of the commit that are known when everything is staged.
-LateProperties = Callable[[], Mapping[str, str]]
+# Properties of the commit that are known when everything is staged, and what is rejected.
+LateProperties = Callable[[Sequence[RejectedLine]], Mapping[str, str]]
+
+
+def no_late_properties(rejected: Sequence[RejectedLine]) -> Mapping[str, str]:
+    """Return no further properties, whatever is rejected."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +135,14 @@ class LoadTransaction:
     view: View
     runner: Runner
     options: LoadOptions
-    late_properties: LateProperties = dict
+    late_properties: LateProperties = no_late_properties
     job: Job = field(init=False)
     input: StagedInput = field(init=False)
     keys: KeyMatcher = field(init=False)
     set_check: SetCheck = field(init=False)
     # Types that the actor may change but not read, on the newest snapshot.
     _unreadable: frozenset[str] = frozenset()
+    _rejected: Sequence[RejectedLine] = ()
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
@@ -201,7 +209,7 @@ class LoadTransaction:
 
     def _outcome(self, commit: Commit | None) -> LoadOutcome:
         embedded = sum_counts(result.embedded for result in self.input.results)
-        return LoadOutcome(commit, self._counts(), self._rejected_lines(), embedded)
+        return LoadOutcome(commit, self._counts(), self._rejected, embedded)
 
     def _counts(self) -> dict[TypeKey, int]:
         results = self.input.results
@@ -309,8 +317,40 @@ class LoadTransaction:
 
     def _raise(self, findings: Findings) -> None:
         """Raise the findings, with file names if the input has several files."""
+        findings = redact_findings(findings, self._unreadable)
         findings.locate = self.input.lines.locate
-        redact_findings(findings, self._unreadable).raise_if_any()
+        try:
+            findings.raise_if_any()
+        except OmniGraphError as error:
+            self._name_origins(error, findings)
+            raise
+
+    def _name_origins(self, error: OmniGraphError, findings: Findings) -> None:
+        """Replace the lines of rows that were staged from a frame by where these rows come from."""
+        rows = FrameRows()
+        origins = [self._find_origin(rows, violation.line) for violation in findings.violations]
+        violations = error.context["violations"]
+        assert isinstance(violations, list)
+        for violation, origin in zip(violations, origins, strict=True):
+            if origin is not None:
+                violation.pop("file", None)
+                violation |= {name: value for name, value in origin.to_json().items() if value is not None}
+                violation["line"] = origin.line
+        if origins[0] is not None:
+            error.message = f"{origins[0]}: {error.message.partition(': ')[2]}"
+            error.args = (error.message,)
+            error.context.pop("file", None)
+            error.context |= origins[0].to_json()
+
+    def _find_origin(self, rows: FrameRows, line: int | None) -> RowOrigin | None:
+        """Return where the row of a global line comes from; None if it is a line of a file."""
+        if line is None:
+            return None
+        index, split_line = self.input.lines.in_split(line)
+        split = self.input.tasks[index].split
+        if split.table_key is None:
+            return None
+        return rows.find(split, split_line - first_line(split), self.job.catalog.type_of(split.table_key))
 
     def _reject_invalid(self, view: View) -> None:
         """Reject entities that break set rules until the rest breaks none: removing a node may orphan its edges."""
@@ -378,7 +418,20 @@ class LoadTransaction:
             for split, result in enumerate(self.input.results)
             for entity in result.rejected
         ]
-        return [RejectedLine(*lines.in_file(violation.line or 1), violation, text) for violation, text in rejected]
+        rows = FrameRows()
+        return [
+            RejectedLine(
+                *lines.in_file(violation.line or 1),
+                violation,
+                text,
+                self._type_key_of(violation.line or 1),
+                self._find_origin(rows, violation.line),
+            )
+            for violation, text in rejected
+        ]
+
+    def _type_key_of(self, line: int) -> TypeKey | None:
+        return self.input.tasks[self.input.lines.in_split(line)[0]].split.table_key
 
     # -- publishing --------------------------------------------------------------------------------------------
 
@@ -394,16 +447,18 @@ class LoadTransaction:
             self._validate(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
+        # Kept, because the files that rows of frames are read from are gone when the load has ended.
+        self._rejected = rejected = self._rejected_lines()
         if self.options.properties:
             counts = {str(key): count for key, count in self._counts().items()}
             properties["counts"] = orjson.dumps(counts, option=orjson.OPT_SORT_KEYS).decode()
-            properties["rejected"] = str(len(self._rejected_lines()))
+            properties["rejected"] = str(len(rejected))
         return Plan(
             "load",
             tuple(effect for effect in effects if effect is not None),
             requirements=(schema,),
             actor=self.session.actor,
-            properties=properties | dict(self.options.properties) | dict(self.late_properties()),
+            properties=properties | dict(self.options.properties) | dict(self.late_properties(rejected)),
             operation_id=OperationId(self.job.operation_id),
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from omnigraph.display import count_of
 from omnigraph.errors import UsageError
@@ -17,14 +17,21 @@ from omnigraph.pipeline.declared.columns import all_of, all_present, column_of, 
 from omnigraph.pipeline.declared.config import (
     Expectation,
     PipelineDeclaration,
+    TypeMapping,
     read_pipelines,
     resolve_variables,
 )
+from omnigraph.pipeline.declared.operations import classify_rows
 from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
 from omnigraph.pipeline.spark.session import first_line, run_job
 from omnigraph.public_values import PublicValue
+
+# SQL of a pipeline reads its views: no files by their path (parquet.`/data`), and no variables of the process.
+_CLOSED_SQL: Final = {"spark.sql.runSQLOnFiles": "false", "spark.sql.variable.substitute": "false"}
+# How many rows a message shows.
+_SAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,33 @@ def _judge(frame: Any, expectation: Expectation) -> Verdict:
     if is_short:
         message = f"{count_of(rows, 'row')}, expected at least {expectation.rows_min}"
     return Verdict(expectation.label, passed, rows, failed, expectation.outcome, message)
+
+
+def judge_operations(
+    frame: Any, mapping: TypeMapping, pipeline: PipelineDeclaration, quarantine: Path | None
+) -> Verdict:
+    """Count the rows whose operation is not declared, and write them to the quarantine, if that is their outcome."""
+    from pyspark.sql import functions
+
+    spark, mark = frame.sparkSession, str(mapping.delete_when)
+    is_unknown = classify_rows(frame, mapping).isNull()
+    counts = frame.agg(functions.count(functions.lit(1)).alias("rows"), functions.count_if(is_unknown).alias("failed"))
+    label = f"{mapping.type_name} (delete_when)"
+    [row] = run_job(spark, f"judging {label}", counts.collect)
+    outcome = mapping.otherwise or ("quarantine" if pipeline.is_rejecting else "stop")
+    if not row["failed"]:
+        return Verdict(label, True, row["rows"], 0, outcome, "every operation is declared")
+    unknown = frame.filter(is_unknown)
+    samples = unknown.select(functions.to_json(functions.struct(*map(column_of, frame.columns)))).limit(_SAMPLES)
+    shown = " and ".join(item[0] for item in run_job(spark, f"judging {label}", samples.collect))
+    message = (
+        f"{row['failed']:,} of {row['rows']:,} rows of `{mapping.from_view}` have a `{mark}` that is not declared, such"
+        f" as {shown}; name its values in `delete_when`, `upsert_when` or `ignore_when`, or say what is `otherwise`"
+    )
+    if outcome == "quarantine" and quarantine is not None:
+        path = (quarantine / mapping.from_view).absolute().as_uri()
+        run_job(spark, f"writing quarantined rows of {label}", partial(unknown.write.mode("append").json, path))
+    return Verdict(label, outcome == "quarantine", row["rows"], row["failed"], outcome, message)
 
 
 def judge_answers(pipeline: PipelineDeclaration, ask: Callable[[str], int]) -> list[Verdict]:
@@ -270,7 +304,7 @@ def prepare_session(pipeline: PipelineDeclaration, spark: Any = None) -> Any:
     options = _spark_options(pipeline)
     master = None if pipeline.master is None else resolve_variables(pipeline.master, os.environ)
     isolated = (session(master, options) if spark is None else spark).newSession()
-    for name, value in options.items():
+    for name, value in {**options, **_CLOSED_SQL}.items():
         if isolated.conf.isModifiable(name):
             isolated.conf.set(name, value)
     return isolated

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
 
 # A text that is a number.
 NUMBER: Final = r"^\s*[+-]?[0-9]+(\.[0-9]+)?\s*$"
@@ -45,15 +46,20 @@ def all_present(columns: Iterable[Any]) -> Any:
     return all_of(column.isNotNull() for column in columns)
 
 
+def names_of(frame: Any) -> list[str]:
+    """Return the columns that SQL and the declaration see: all but where a row comes from."""
+    return [name for name in frame.columns if name != ORIGIN]
+
+
 def suggest_column(name: str, frame: Any) -> str:
     """Return a hint for a column that a frame does not have."""
-    return did_you_mean(name, frame.columns) or f"it has {', '.join(frame.columns)}"
+    return did_you_mean(name, names_of(frame)) or f"it has {', '.join(names_of(frame))}"
 
 
 def require_distinct_columns(frame: Any, subject: str, part: str) -> None:
     """Refuse a view in which two columns have the same name."""
     names: set[str] = set()
-    for name in frame.columns:
+    for name in names_of(frame):
         if name.lower() in names:
             raise UsageError(f"{subject} has two columns `{name}`; give one of them another name", part=part)
         names.add(name.lower())

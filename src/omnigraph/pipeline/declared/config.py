@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,12 @@ from omnigraph.pipeline.declared.document import (
     check_branches,
     check_members,
     check_place,
+    check_unused,
     check_views,
     find_positions,
     read_branch_name,
 )
+from omnigraph.pipeline.declared.format_options import check_options
 from omnigraph.pipeline.declared.schedule import Schedule, read_schedule
 from omnigraph.public_values import Mode
 from omnigraph.source_files import read_regular_file
@@ -35,18 +37,36 @@ _PERCENT: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 MODES: Final = ("merge", "append", "overwrite", "snapshot", "patch")
 # Spark takes these in any case; other names may be those of classes.
 _FORMATS: Final = ("avro", "csv", "jdbc", "json", "omnigraph", "orc", "parquet", "text", "xml")
+# How far below a watermark a source is read: of a number, or of a time.
+LOOKBACK: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)|([0-9]{1,9}) (second|minute|hour|day|week)s?")
 OUTCOMES: Final = ("stop", "quarantine", "warn")
+_OPERATIONS: Final = ("upsert_when", "ignore_when", "otherwise")
+# Members of a source that are not options of its format.
+_SOURCE_MEMBERS: Final = ("format", "path", "incremental", "renamed_from", "moved_from", "lookback")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDeclaration:
-    """An input of Spark; `incremental` names the column by which later runs read only what is new."""
+    """An input of Spark; `incremental` names the column by which later runs read only what is new.
+
+    `lookback` is how far below the watermark they read once more. `renamed_from` is the name that it had, and
+    `moved_from` the path or table that it had, in earlier runs.
+    """
 
     name: str
     format: str
     path: str | None
     options: Mapping[str, str]
     incremental: str | None
+    renamed_from: str | None = None
+    moved_from: str | None = None
+    lookback: str | None = None
+
+    @property
+    def location(self) -> str:
+        """The path or table, as declared: with the names of variables, not with their values."""
+        tables = (self.options.get(name) for name in ("url", "table", "dbtable", "query"))
+        return " ".join(filter(None, (self.path, *tables)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,10 @@ class TypeMapping:
     Attributes:
         delete_when: The column that marks rows whose entity is deleted.
         delete_values: The values of this column that mark a row; without any, it is a boolean.
+        upsert_values: The values of rows that are loaded; None for the well-known ones.
+        ignore_values: The values of rows that do nothing.
+        is_pending: Whether an edge whose end is missing waits for it, and is tried again by the next run.
+        otherwise: What other rows do: `stop`, `quarantine`, `upsert` or `ignore`; None as `on_error` says.
         order_by: The column by which the newest row of an entity is known; without it, the last one in the input wins.
         is_snapshot: Whether entities that the rows no longer have are deleted.
         is_patch: Whether properties that the rows have no column for stay as they are.
@@ -72,6 +96,10 @@ class TypeMapping:
     order_by: str | None = None
     is_snapshot: bool = False
     is_patch: bool = False
+    upsert_values: tuple[str, ...] | None = None
+    ignore_values: tuple[str, ...] = ()
+    otherwise: str | None = None
+    is_pending: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -121,7 +149,8 @@ class PipelineDeclaration:
 
     `is_rejecting` if entities that break a rule of the schema are left out and reported, instead of failing the run.
     Relative paths start at `folder`, that of the file. `text` is a file with this pipeline alone. `positions` has the
-    file, line and column of its parts, such as `transforms.people`.
+    file, line and column of its parts, such as `transforms.people`. `renamed_from` has the names that it had in earlier
+    runs; None if the declaration does not say. `siblings` are the other pipelines of the file.
     """
 
     name: str
@@ -138,10 +167,17 @@ class PipelineDeclaration:
     is_rejecting: bool
     master: str | None
     spark_options: Mapping[str, str]
+    renamed_from: tuple[str, ...] | None = None
     folder: Path | None = None
     digest: str = field(default="", compare=False)
     text: str = field(default="", compare=False, repr=False)
     positions: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    siblings: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, and those that it had before."""
+        return (self.name, *(self.renamed_from or ()))
 
     @property
     def target_branch(self) -> str:
@@ -210,12 +246,12 @@ def read_declarations(
     merged = {(item.graph, item.publication.branch) for item in declared.values() if item.publication.merge_into}
     branches = {name: (item.graph, item.publication.branch) for name, item in declared.items()}
     check_branches(document, node, {name: branch for name, branch in branches.items() if branch in merged})
-    return declared
+    return {name: replace(item, siblings=frozenset(declared) - {name}) for name, item in declared.items()}
 
 
 _MEMBERS: Final = (
     "graph", "publish", "schedule", "sources", "transforms", "nodes", "edges", "expect", "queries", "embed",
-    "on_error", "spark",
+    "on_error", "spark", "renamed_from",
 )  # fmt: skip
 
 
@@ -245,6 +281,8 @@ def _pipeline(
     if not is_merging and any(item.is_patch for item in mappings):
         document.fault(node, "`mode: patch` relies on a merge to keep concurrent changes; add `publish.merge_into`")
     expectations = _expectations(document, members.get("expect"), views)
+    used = (*(item.from_view for item in mappings), *(item.view or "" for item in expectations))
+    check_unused(document, members, tuple(transforms.values()), used)
     if not is_merging and any(item.query for item in expectations):
         document.fault(members["expect"], "a query is asked on a branch before it is merged; add `publish.merge_into`")
     spark = document.fields(members["spark"], ("master", "conf", "ui"), ()) if "spark" in members else {}
@@ -268,6 +306,7 @@ def _pipeline(
         on_error == "quarantine",
         document.scalar(spark.get("master")),
         ui | document.settings(spark.get("conf")),
+        _former_names(document, members.get("renamed_from")),
         folder,
         _digest(node, ("sources", "transforms", "nodes", "edges", "expect", "embed")),
         _serialize(name, node),
@@ -288,6 +327,8 @@ def _check_modes(
     if is_incremental and any(item.is_snapshot for item in mappings):
         message = "`snapshot` deletes what its rows no longer have, and an `incremental` source has only the new ones"
         document.fault(node, f"{message}; leave out `incremental`, or mark deleted rows with `delete_when`")
+    if "append" in modes and any(source.lookback not in (None, "0") for source in sources.values()):
+        document.fault(node, "`lookback` reads rows twice, and `append` would load them twice; use `mode: merge`")
     if len(modes) > 1:
         document.fault(node, "a run is one commit, so all its types need the same `mode`; make two pipelines")
     elif is_incremental and "overwrite" in modes:
@@ -302,21 +343,38 @@ def _source(document: PipelineDocument, name: str, node: yaml.Node) -> SourceDec
     if "format" not in values:
         document.fault(node, f"source `{name}` needs a `format`: csv, json, parquet, jdbc, or any that Spark reads")
     check_place(document, name, node, values)
-    options = {key: value for key, value in values.items() if key not in ("format", "path", "incremental")}
-    return SourceDeclaration(name, values.get("format", ""), values.get("path"), options, values.get("incremental"))
+    check_options(document, node, values.get("format", ""), _SOURCE_MEMBERS)
+    options = {key: value for key, value in values.items() if key not in _SOURCE_MEMBERS}
+    if "lookback" in values and not LOOKBACK.fullmatch(values["lookback"]):
+        document.fault(node, "`lookback` is a number, or a time such as `2 hours`, `1 day` or `1 week`; 0 is none")
+    elif "lookback" in values and "incremental" not in values:
+        document.fault(node, "`lookback` is about the `incremental` column; name it")
+    progress = (values.get(key) for key in ("incremental", "renamed_from", "moved_from", "lookback"))
+    return SourceDeclaration(name, values.get("format", ""), values.get("path"), options, *progress)
+
+
+def _former_names(document: PipelineDocument, node: yaml.Node | None) -> tuple[str, ...] | None:
+    """Return the names that a pipeline had: one, or a list, which is empty if it had none."""
+    if isinstance(node, yaml.SequenceNode):
+        return tuple(document.text(item) or "" for item in node.value)
+    name = document.text(node)
+    return None if name is None else (name,)
 
 
 def _mappings(
     document: PipelineDocument, node: yaml.Node | None, views: set[str], *, is_edge: bool
 ) -> dict[str, TypeMapping]:
     ends = ("src", "dst") if is_edge else ()
+    only_edges = ("missing_end",) if is_edge else ()
     mappings = {}
     for type_name, entry in document.named(node).items():
-        fields = ("from", "columns", "mode", "delete_when", "order_by", *ends)
+        fields = ("from", "columns", "mode", "delete_when", "order_by", *_OPERATIONS, *ends, *only_edges)
         members = document.fields(entry, fields, ("from", *ends))
         view = document.text(members.get("from"))
         _check_view(document, members.get("from"), view, views)
         mode: Any = document.word(members.get("mode"), MODES)
+        delete_when, deleted = _delete_rule(document, members.get("delete_when"))
+        upserts, ignored, otherwise = _operations(document, entry, members, deleted)
         columns = document.scalars(members.get("columns"))
         for name in (name for name, column in columns.items() if not column.strip() or column == "null"):
             document.fault(members["columns"], f"expected the column of `{name}`")
@@ -327,12 +385,38 @@ def _mappings(
             "merge" if mode in (None, "snapshot", "patch") else mode,
             document.text(members.get("src")),
             document.text(members.get("dst")),
-            *_delete_rule(document, members.get("delete_when")),
+            delete_when,
+            deleted,
             document.text(members.get("order_by")),
             mode == "snapshot",
             mode == "patch",
+            upserts,
+            ignored,
+            otherwise,
+            document.word(members.get("missing_end"), ("pending", "reject")) == "pending",
         )
     return mappings
+
+
+def _operations(
+    document: PipelineDocument, node: yaml.Node, members: Mapping[str, yaml.Node], deleted: tuple[str, ...]
+) -> tuple[tuple[str, ...] | None, tuple[str, ...], str | None]:
+    """Return the values of `upsert_when` and `ignore_when`, and what is `otherwise`."""
+    is_named = isinstance(members.get("delete_when"), yaml.MappingNode)
+    for name in (name for name in _OPERATIONS if name in members):
+        if name == "otherwise" and "delete_when" not in members:
+            document.fault(members[name], "`otherwise` is about rows that `delete_when` does not know; add it")
+        elif name != "otherwise" and not is_named:
+            document.fault(
+                members[name], f"`{name}` has values of the column of `delete_when`; write that as `{{ op: [d] }}`"
+            )
+    upserts = document.texts(members["upsert_when"]) if "upsert_when" in members else None
+    ignored = document.texts(members["ignore_when"]) if "ignore_when" in members else ()
+    groups = (deleted, upserts or (), ignored)
+    twice = {value for group in groups for value in group if sum(value in other for other in groups) > 1}
+    if twice:
+        document.fault(node, f"the value `{min(twice)}` is in two of the lists of operations; leave it in one")
+    return upserts, ignored, document.word(members.get("otherwise"), ("stop", "quarantine", "upsert", "ignore"))
 
 
 def _check_view(document: PipelineDocument, node: yaml.Node | None, view: str | None, views: set[str]) -> None:

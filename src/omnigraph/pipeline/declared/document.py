@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import yaml
 
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
+from omnigraph.pipeline.declared.sql_text import find_forbidden, find_views
 from omnigraph.yaml_document import Document, Problem
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -86,6 +87,9 @@ class PipelineDocument(Document):
         text = self.text(node)
         if text is not None and "${" in text:
             self.fault(node, "`${NAME}` is replaced in sources, `master` and `conf`, not in SQL; write the value")
+        forbidden = None if text is None else find_forbidden(text)
+        if forbidden is not None:
+            self.fault(node, f"{forbidden}, which SQL of a pipeline may not; prepare such rows outside of it")
         return text
 
     def boolean(self, node: yaml.Node | None) -> bool:
@@ -115,7 +119,9 @@ def check_place(document: PipelineDocument, name: str, node: yaml.Node, values: 
     """Report a source that does not say which file or table it is, before Spark looks for it."""
     for key, value in document.entries(node).items() if isinstance(node, yaml.MappingNode) else ():
         is_flag = isinstance(value, yaml.ScalarNode) and value.tag == _BOOLEAN
-        if key in ("format", "path", "incremental", "url", *_TABLES) and (not values.get(key, "").strip() or is_flag):
+        if key in ("format", "path", "incremental", "renamed_from", "moved_from", "lookback", "url", *_TABLES) and (
+            not values.get(key, "").strip() or is_flag
+        ):
             document.fault(value, f"expected a value for `{key}`")
     if values.get("format") == "jdbc":
         if "path" in values:
@@ -195,3 +201,14 @@ def find_positions(file: str, members: Mapping[str, yaml.Node]) -> Iterator[tupl
             entries += [(f"{name}.{index}", value) for index, value in enumerate(node.value)]
         for part, entry in entries:
             yield part, f"{file}:{entry.start_mark.line + 1}:{entry.start_mark.column + 1}"
+
+
+def check_unused(
+    document: PipelineDocument, members: Mapping[str, yaml.Node], statements: Sequence[str], used: Iterable[str]
+) -> None:
+    """Report sources that nothing reads: a name in another place is probably misspelt."""
+    named, entries = {view.lower() for view in used}, members.get("sources")
+    for key, _ in entries.value if isinstance(entries, yaml.MappingNode) else ():
+        name = str(key.value)
+        if name.lower() not in named and not any(find_views(statement, [name]) for statement in statements):
+            document.fault(key, f"nothing reads the source `{name}`; remove it, or use it")

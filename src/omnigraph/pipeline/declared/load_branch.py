@@ -190,21 +190,24 @@ class Publisher:
             edges=record.read_counts(commit, "edge"),
             watermarks=record.read_json(commit, record.WATERMARKS),
         )
-        return self.publish(commit.commit_id)
+        return self.publish(commit.commit_id, is_left_over=True)
 
-    def publish(self, commit_id: str) -> RunReport:
-        """Merge the branch of a load into its target, if it was not loaded there directly."""
+    def publish(self, commit_id: str, *, is_left_over: bool = False) -> RunReport:
+        """Merge the branch of a load into its target, if it was not loaded there directly.
+
+        A load that an earlier run has left over, and that waits for a review, keeps this run from reading anything.
+        """
         target = self.pipeline.publication
         if target.merge_into is None:
             return self.recorder.finish("published", f"loaded to `{target.branch}`")
         try:
-            return self._judge_and_merge(target.merge_into)
+            return self._judge_and_merge(target.merge_into, is_left_over=is_left_over)
         except BranchNotFound:
             if not record.is_reachable(self.graph, commit_id, target.merge_into):
                 raise
             return self.recorder.finish("already_done", f"another run has merged it into `{target.merge_into}`")
 
-    def _judge_and_merge(self, merge_into: str) -> RunReport:
+    def _judge_and_merge(self, merge_into: str, *, is_left_over: bool) -> RunReport:
         target = self.pipeline.publication
         with self.recorder.stage("ask"):
             verdicts = judge_answers(self.pipeline, self._count_rows)
@@ -214,6 +217,13 @@ class Publisher:
                 "stopped",
                 f"an expectation failed, and `{merge_into}` is unchanged; `{target.branch}` holds the load. Correct it"
                 " there and run the pipeline again, or delete the branch",
+            )
+        if target.needs_review and is_left_over:
+            return self.recorder.finish(
+                "blocked_by_review",
+                f"no source was read, because the load of run {self.recorder.report.run_id} still waits for review on"
+                f" `{target.branch}`; merge it into `{merge_into}`, or delete the branch to discard it, and run the"
+                " pipeline again",
             )
         if target.needs_review:
             message = f"`{target.branch}` waits for review; merge it into `{merge_into}` to publish"
@@ -244,8 +254,8 @@ def remove_merged_branch(graph: Graph, pipeline: PipelineDeclaration) -> bool:
     if waiting is None:
         return False
     is_own = [
-        commit.properties.get(record.PIPELINE) == pipeline.name
-        or commit.properties.get(MESSAGE) == deletes_message(pipeline.name)
+        commit.properties.get(record.PIPELINE) in pipeline.names
+        or commit.properties.get(MESSAGE) in tuple(map(deletes_message, pipeline.names))
         for commit in waiting
     ]
     if not all(is_own):

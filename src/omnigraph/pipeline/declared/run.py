@@ -7,24 +7,27 @@ the other finds that it is done; a run that was killed is run again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 
-from omnigraph import clock
 from omnigraph.engine.tasks import Progress, reporting_to
-from omnigraph.errors import BranchNotFound, ConflictError, UsageError
+from omnigraph.errors import BranchNotFound, ConflictError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
-from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.limits import SCHEDULE_AHEAD_SECONDS_MAX
+from omnigraph.lang.catalog import TypeKey
+from omnigraph.limits import LOAD_ERRORS_MAX, PIPELINE_PENDING_ROWS_MAX
 from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.pipeline.bulk_load.job import LoadReport, prepare_folder
+from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
+from omnigraph.pipeline.bulk_load.job import LoadReport, RejectedLine, prepare_folder
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import (
@@ -34,12 +37,19 @@ from omnigraph.pipeline.declared.check import (
     find_pipeline,
     find_ui,
     is_stopped,
+    judge_operations,
     judge_view,
     prepare_session,
     read_expected_queries,
     require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.identity import (
+    continue_sources,
+    describe_places,
+    require_no_doubles,
+    require_own_progress,
+)
 from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.load_branch import (
     Publisher,
@@ -49,82 +59,19 @@ from omnigraph.pipeline.declared.load_branch import (
     remove_merged_branch,
 )
 from omnigraph.pipeline.declared.redaction import redact_errors
+from omnigraph.pipeline.declared.rejected_rows import (
+    add_pending,
+    choose_rejected,
+    collect_rows,
+    is_pending_due,
+    keep_rows,
+    remove_old_rows,
+)
+from omnigraph.pipeline.declared.run_options import RunOptions, check_options, find_backfill
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
-from omnigraph.pipeline.declared.schedule import moment_of
-from omnigraph.pipeline.declared.sources import OpenSource, Watermark, Window, is_ahead, open_source, read_source
-from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_statement
+from omnigraph.pipeline.declared.sources import OpenSource, Watermark, is_ahead, open_source, read_source
+from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_traced_statement
 from omnigraph.pipeline.spark.session import describing_jobs, run_job
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Which rows a run reads: new ones, all (`is_full`), a range of a source (`backfill`), or a few (`sample`).
-
-    A run for a due time (`scheduled_for`) is done once.
-    """
-
-    is_dry: bool = False
-    is_full: bool = False
-    backfill: Window | None = None
-    backfill_source: str = ""
-    sample: int | None = None
-    scheduled_for: datetime | None = None
-
-
-def find_backfill(
-    pipeline: PipelineDeclaration, bounds: tuple[str | None, str | None] | None, source: str | None
-) -> tuple[Window | None, str]:
-    """Return the range of a backfill and the source that it reads; None without a backfill."""
-    if bounds == (None, None):
-        raise UsageError("a backfill needs a range; give a lower bound, an upper bound, or both")
-    if bounds is not None:
-        return Window(*bounds), _find_incremental_source(pipeline, source)
-    if source is not None:
-        raise UsageError("`source` is that of a backfill; give its range, or leave out `source`", source=source)
-    return None, ""
-
-
-def _find_incremental_source(pipeline: PipelineDeclaration, name: str | None) -> str:
-    names = [source.name for source in pipeline.sources.values() if source.incremental is not None]
-    if not names:
-        raise UsageError(f"`{pipeline.name}` has no incremental source, so a range selects nothing; run it without one")
-    if name is None and len(names) > 1:
-        raise UsageError(
-            f"name the `source` of the backfill; {', '.join(f'`{item}`' for item in names)} are incremental"
-        )
-    if name is not None and name not in names:
-        hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
-        raise UsageError(f"`{pipeline.name}` has no incremental source `{name}`; {hint}", source=name)
-    return name or names[0]
-
-
-def check_options(pipeline: PipelineDeclaration, options: RunOptions, report: object) -> None:
-    """Refuse options that contradict each other or the declaration."""
-    if options.is_full and options.backfill is not None:
-        raise UsageError("a full refresh reads everything, a backfill a range; choose one of them")
-    if pipeline.mode == "append" and (options.is_full or options.backfill is not None) and not options.is_dry:
-        raise UsageError(
-            f"`{pipeline.name}` appends, so rows that were loaded before would be there twice; use `mode: merge`"
-        )
-    if options.scheduled_for is not None:
-        _check_due_time(options.scheduled_for)
-    if options.scheduled_for is not None and options.backfill is not None:
-        raise UsageError("a backfill is not part of a schedule; leave out `scheduled_for`")
-    if options.sample is not None and options.sample < 1:
-        raise UsageError(f"`sample` is a number of rows, 1 or more; got {options.sample}", sample=options.sample)
-    is_quarantining = pipeline.is_rejecting or any(item.outcome == "quarantine" for item in pipeline.expectations)
-    if is_quarantining and report is None and not options.is_dry:
-        raise UsageError(f"`{pipeline.name}` leaves rows out; give `report`, a directory to write them to")
-
-
-def _check_due_time(due: datetime) -> None:
-    if due.tzinfo is None:
-        raise UsageError(f"`scheduled_for` needs a time zone, and {due.isoformat()} has none")
-    if due > moment_of(clock.now_us()) + timedelta(seconds=SCHEDULE_AHEAD_SECONDS_MAX):
-        raise UsageError(
-            f"`scheduled_for` {due.isoformat()} is in the future; all runs until then would count as done. Nothing was"
-            " written; give the time that this run was due"
-        )
 
 
 def run(
@@ -180,6 +127,57 @@ def run(
     window, backfill_source = find_backfill(pipeline, backfill, source)
     is_dry = dry_run or sample is not None
     options = RunOptions(is_dry, full_refresh, window, backfill_source, sample, scheduled_for)
+    return _run(graph, pipeline, options, spark, report, queries, progress)
+
+
+def retry_rejected(
+    graph: Graph,
+    pipelines: Pipelines,
+    name: str | None = None,
+    *,
+    run_id: str | None = None,
+    report: str | Path | None = None,
+    queries: Queries | None = None,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Load the rows again that runs of a pipeline have rejected, after the schema or the graph was corrected.
+
+    Reads no source, and needs no Spark. Rows that are rejected once more wait for the next retry.
+
+    Args:
+        graph: The graph to load into.
+        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
+        name: Which pipeline of the file; may be omitted if it has only one.
+        run_id: The run whose rows are loaded; by default those of all runs whose rows wait.
+        report: Directory for the report, and for rows that are rejected again.
+        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
+        progress: Called with each stage and how much of it is done.
+
+    Returns:
+        What was loaded and published; `nothing_new` if no rows wait.
+
+    Raises:
+        UsageError: There is no such run, or its rows are gone.
+
+    Example:
+        >>> from omnigraph import pipeline
+        >>> pipeline.retry_rejected(graph, "pipelines.yaml", "crm").rejected  # doctest: +SKIP
+        0
+    """
+    pipeline = find_pipeline(pipelines, name)
+    options = RunOptions(is_retry=True, retried_run=run_id)
+    return _run(graph, pipeline, options, None, report, queries, progress)
+
+
+def _run(
+    graph: Graph,
+    pipeline: PipelineDeclaration,
+    options: RunOptions,
+    spark: Any,
+    report: str | Path | None,
+    queries: Queries | None,
+    progress: Progress | None,
+) -> RunReport:
     check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
     views = {item.type_name: item.from_view for item in pipeline.mappings}
@@ -195,6 +193,9 @@ class _Run:
         report = RunReport(pipeline.name, new_ulid(), "published", pipeline.publication.branch)
         self.recorder = RunRecorder(report, folder)
         self.lineage = Lineage(pipeline, graph.uri, report.run_id, options.scheduled_for)
+        # What the commit notes of sources: how their watermarks are compared, and where they are.
+        self._compared: dict[str, str] = {}
+        self._places: dict[str, str] = {}
 
     def execute_with_lineage(self, spark: Any, queries: Queries | None) -> RunReport:
         """Run all stages, and tell a lineage service, if there is one; dry runs write nothing to tell of."""
@@ -233,19 +234,27 @@ class _Run:
         done = due and record.find_scheduled(self.graph, self.pipeline, due)
         if done:
             return self._already_done(f"commit {done.commit_id} was made for this time, or a later one", done.commit_id)
+        if self.options.is_retry:
+            return self._retry(publisher)
+        if not self.options.is_full and self.options.backfill is None:
+            require_own_progress(self.graph, self.pipeline, before)
+            if before is not None:
+                require_no_doubles(self.pipeline, self.graph.schema.catalog)
         return self._load_new_rows(spark, publisher, before)
 
     def _load_new_rows(self, spark: Any, publisher: Publisher, before: Commit | None) -> RunReport:
         known = None if self.options.is_full else before
-        watermarks = {} if known is None else record.read_json(known, record.WATERMARKS)
-        compared = {} if known is None else record.read_json(known, record.COMPARED)
+        watermarks = self._continued(known, record.WATERMARKS)
+        self._compared = compared = self._continued(known, record.COMPARED)
+        self._places = describe_places(self.pipeline, before)
         with self.recorder.stage("start"):
             spark = prepare_session(self.pipeline, spark)
         self._describe_session(spark)
         with self.recorder.stage("read"):
             sources = self._open_sources(spark, watermarks, compared)
         self.recorder.set(watermarks=self._advance(watermarks, sources))
-        if before is not None and all(source.is_empty for source in sources.values()):
+        is_waiting = before is not None and is_pending_due(self.graph, self.pipeline, before)
+        if before is not None and not is_waiting and all(source.is_empty for source in sources.values()):
             return self.recorder.finish("nothing_new", "no source has rows above its watermark")
         with self.recorder.stage("judge"):
             frames = self._build_views(spark, sources)
@@ -253,10 +262,14 @@ class _Run:
             return self.recorder.finish("stopped", "an expectation about the rows failed; nothing was loaded")
         nodes, edges = map_types(self.pipeline, frames, self.graph.schema.catalog)
         deletions = map_deletions(self.pipeline, frames, self.graph.schema.catalog)
+        if not self._judge_operations(frames):
+            return self.recorder.finish("stopped", "rows have operations that are not declared; nothing was loaded")
+        if self.options.backfill is None:
+            edges = add_pending(self.graph, spark, before, edges, deletions)
         if self.lineage.is_on:
             described = {name: source.frame for name, source in sources.items()}
             described |= {name: columns.data for name, columns in {**nodes, **edges}.items()}
-            self.lineage.columns |= {name: dict(frame.dtypes) for name, frame in described.items()}
+            self.lineage.columns |= {name: dict(frame.drop(ORIGIN).dtypes) for name, frame in described.items()}
         if self.options.is_dry:
             return self._count(spark, nodes, edges)
         try:
@@ -274,6 +287,9 @@ class _Run:
                 ) from None
             return self._already_done("another run has loaded and published the same rows", newest.commit_id)
         return self._publish_loaded(publisher, loaded)
+
+    def _continued(self, commit: Commit | None, name: str) -> dict[str, str]:
+        return {} if commit is None else continue_sources(self.pipeline, record.read_json(commit, name))
 
     def _already_done(self, message: str, commit_id: str) -> RunReport:
         self.recorder.set(commit_id=commit_id)
@@ -311,6 +327,12 @@ class _Run:
                     f"`{source.incremental}` is {item.window.high}, in the future; no row below it is read any more"
                 )
                 self.recorder.warn(f"{name} (incremental)", message)
+            if item.is_coarse and options.backfill is None:
+                message = (
+                    f"`{source.incremental}` has no more than days or seconds, so a row may come later with the value"
+                    " that was read last, and is not read then; add `lookback: 1 day`, or `lookback: 0` if none can"
+                )
+                self.recorder.warn(f"{name} (incremental)", message)
         return opened
 
     def _advance(self, watermarks: Mapping[str, str], sources: Mapping[str, OpenSource]) -> dict[str, str]:
@@ -325,20 +347,36 @@ class _Run:
         Each view is judged before later ones read it, so what is left out of a source is in no transform of it.
         """
         frames: dict[str, Any] = {}
-        # A folder for each run: a run that is repeated adds nothing to the rows of another one.
-        folder = self.recorder.folder
-        quarantine = None if folder is None else folder / "quarantine" / self.recorder.report.run_id
         for name in (*sources, *self.pipeline.transforms):
             frame = (
-                sources[name].frame if name in sources else run_statement(spark, name, self.pipeline.transforms[name])
+                sources[name].frame
+                if name in sources
+                else run_traced_statement(spark, name, self.pipeline.transforms[name], frames)
             )
-            verdicts, frame = judge_view(frame, name, self.pipeline.expectations, quarantine)
+            verdicts, frame = judge_view(frame, name, self.pipeline.expectations, self._quarantine_folder)
             self.recorder.add_verdicts(verdicts)
             if is_stopped(verdicts):
                 return None
-            frame.createOrReplaceTempView(name)
+            frame.drop(ORIGIN).createOrReplaceTempView(name)
             frames[name] = frame
         return frames
+
+    def _judge_operations(self, frames: Mapping[str, Any]) -> bool:
+        """Return False if a row has an operation that is not declared, and this forbids going on."""
+        for mapping in (item for item in self.pipeline.mappings if item.delete_when is not None):
+            with self.recorder.stage(f"judge {mapping.type_name}"):
+                verdict = judge_operations(frames[mapping.from_view], mapping, self.pipeline, self._quarantine_folder)
+            if verdict.failed:
+                self.recorder.add_verdicts([verdict])
+            if is_stopped([verdict]):
+                return False
+        return True
+
+    @property
+    def _quarantine_folder(self) -> Path | None:
+        """A folder for each run: a run that is repeated adds nothing to the rows of another one."""
+        folder = self.recorder.folder
+        return None if folder is None else folder / "quarantine" / self.recorder.report.run_id
 
     def _count(self, spark: Any, nodes: Mapping[str, Columns], edges: Mapping[str, Columns]) -> RunReport:
         def count(rows: Mapping[str, Columns]) -> dict[str, int]:
@@ -367,7 +405,8 @@ class _Run:
         # A branch with deletes must not be made again without them, and deletes alone are progress as well.
         has_deletes = is_begun or any(deleted.values())
         nodes, edges = (complete_rows(self.graph, self.pipeline, spark, rows) for rows in (nodes, edges))
-        with self.recorder.stage("load"):
+        may_wait = self.options.backfill is None and any(item.is_pending for item in self.pipeline.edges.values())
+        with self.recorder.stage("load"), self._load_folder() as folder:
             return load(
                 self.graph,
                 nodes=nodes,
@@ -376,19 +415,68 @@ class _Run:
                 branch=target.branch,
                 from_branch=None if has_deletes else target.merge_into,
                 job_id=self._job_id(before),
-                on_error="quarantine" if self.pipeline.is_rejecting else "fail",
-                report=self._load_folder(),
+                on_error="quarantine" if self.pipeline.is_rejecting or may_wait else "fail",
+                max_errors=PIPELINE_PENDING_ROWS_MAX if may_wait else LOAD_ERRORS_MAX,
+                report=folder,
                 embed=self.pipeline.embed,
                 properties={**properties, record.DELETED: orjson.dumps(deleted).decode()},
                 is_input_digested=False,
                 commits_empty=has_deletes or is_deleting,
-                late_properties=lambda: {record.STAGES: self.recorder.describe_stages()},
+                late_properties=partial(self._late_properties, may_wait=may_wait),
             )
 
-    def _load_folder(self) -> Path | None:
-        """Return a folder for each run, so that a later one does not replace the rejected rows of this one."""
+    def _late_properties(self, rejected: Sequence[RejectedLine], *, may_wait: bool) -> dict[str, str]:
+        kept = keep_rows(self.graph, self.pipeline, self.recorder.report.run_id, rejected, may_wait=may_wait)
+        self.recorder.set(rejected=int(kept[record.REJECTED]), pending=int(kept.get(record.PENDING_ROWS, "0")))
+        return {record.STAGES: self.recorder.describe_stages(), **kept}
+
+    def _retry(self, publisher: Publisher) -> RunReport:
+        """Load rejected rows of earlier runs again; what is rejected once more waits for the next retry."""
+        chosen = choose_rejected(self.graph, self.pipeline, self.options.retried_run)
+        if not chosen:
+            return self.recorder.finish("nothing_new", "no rejected rows wait")
+        rows = collect_rows(self.graph, self.pipeline, chosen)
+        run_ids = [item.run_id for item in chosen]
+        self.recorder.set(watermarks={})
+        properties = {
+            record.PIPELINE: self.pipeline.name,
+            record.RUN: self.recorder.report.run_id,
+            record.DIGEST: self.pipeline.digest,
+            record.STARTED: str(self.recorder.started_us),
+            record.RETRIED: orjson.dumps(dict.fromkeys(run_ids, True)).decode(),
+        }
+        target = self.pipeline.publication
+        by_kind: dict[str, dict[str, Columns]] = {"node": {}, "edge": {}}
+        for key, columns in rows.items():
+            by_kind[TypeKey(key).kind][TypeKey(key).name] = columns
+        remove_merged_branch(self.graph, self.pipeline)
+        with self.recorder.stage("load"), self._load_folder() as folder:
+            loaded = load(
+                self.graph,
+                nodes=by_kind["node"],
+                edges=by_kind["edge"],
+                mode=self.pipeline.mode,
+                branch=target.branch,
+                from_branch=target.merge_into,
+                job_id=f"{self.pipeline.name}:retry:{','.join(run_ids)}",
+                on_error="quarantine",
+                report=folder,
+                embed=self.pipeline.embed,
+                properties=properties,
+                is_input_digested=False,
+                late_properties=partial(self._late_properties, may_wait=False),
+            )
+        return self._publish_loaded(publisher, loaded)
+
+    @contextmanager
+    def _load_folder(self) -> Iterator[Path]:
+        """Yield a folder for each run, so that a later one does not replace the rejected rows of this one."""
         folder = self.recorder.folder
-        return None if folder is None else prepare_folder(folder / "rejected" / self.recorder.report.run_id)
+        if folder is None:
+            with TemporaryDirectory(prefix="omnigraph-run-") as temporary:
+                yield Path(temporary)
+        else:
+            yield prepare_folder(folder / "rejected" / self.recorder.report.run_id)
 
     def _job_id(self, before: Commit | None) -> str | None:
         """Return the same for runs that start from the same progress, of which one loads.
@@ -421,16 +509,19 @@ class _Run:
             bounds = f"{options.backfill.low or ''}..{options.backfill.high or ''}"
             return properties | {record.BACKFILL: f"{options.backfill_source} {bounds}"}
         compared = {name: item.compared for name, item in sources.items() if item.compared is not None}
-        watermarks = orjson.dumps(dict(report.watermarks), option=orjson.OPT_SORT_KEYS).decode()
+        noted = {
+            record.WATERMARKS: report.watermarks,
+            # Of sources that are no longer declared as well, because they may come back.
+            record.COMPARED: self._compared | compared,
+            record.PLACES: self._places,
+        }
         return properties | {
-            record.WATERMARKS: watermarks,
-            record.COMPARED: orjson.dumps(compared, option=orjson.OPT_SORT_KEYS).decode(),
+            name: orjson.dumps(dict(values), option=orjson.OPT_SORT_KEYS).decode() for name, values in noted.items()
         }
 
     def _publish_loaded(self, publisher: Publisher, loaded: LoadReport) -> RunReport:
-        self.recorder.set(
-            nodes=loaded.nodes, edges=loaded.edges, rejected=len(loaded.rejected), commit_id=loaded.commit_id
-        )
+        self.recorder.set(nodes=loaded.nodes, edges=loaded.edges, commit_id=loaded.commit_id)
+        remove_old_rows(self.graph, self.pipeline)
         self._warn_of_empty_types(loaded)
         if loaded.commit_id is None:
             if loaded.branch_created:

@@ -6,7 +6,7 @@ stays so when the branch of the load is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -33,6 +33,8 @@ PIPELINE: Final = "pipeline"
 WATERMARKS: Final = "pipeline_watermarks"
 # The columns of the watermarks by source, with how their values are compared: `updated_at (time)`.
 COMPARED: Final = "pipeline_compared"
+# The path or table of each source, as it was declared.
+PLACES: Final = "pipeline_places"
 DIGEST: Final = "pipeline_digest"
 RUN: Final = "pipeline_run"
 STARTED: Final = "pipeline_started"
@@ -42,6 +44,12 @@ SCHEDULED_FOR: Final = "pipeline_scheduled_for"
 DELETED: Final = "pipeline_deleted"
 STAGES: Final = "pipeline_stages"
 REJECTED: Final = "rejected"
+# The objects with rows that were left out, by type: those that wait for a retry, and edges that the next run tries.
+REJECTED_ROWS: Final = "pipeline_rejected_rows"
+PENDING: Final = "pipeline_pending"
+PENDING_ROWS: Final = "pipeline_pending_rows"
+# The runs whose rejected rows this load has tried again.
+RETRIED: Final = "pipeline_retried"
 
 Next = Literal["finish_load", "first_run", "new_rows", "all_rows"]
 
@@ -55,6 +63,8 @@ class RunRecord(PublicValue):
         deleted: How many entities of each type it has deleted.
         rejected: How many entities it has left out, because they break a rule of the schema.
         stages: By stage, its seconds until the commit, and the rows and bytes that Spark has read in it.
+        pending: How many edges wait for a missing end.
+        retried: The runs whose rejected rows it has tried again.
     """
 
     run_id: str
@@ -72,6 +82,8 @@ class RunRecord(PublicValue):
     deleted: Mapping[str, int] = field(default_factory=dict)
     rejected: int = 0
     stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    pending: int = 0
+    retried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +139,7 @@ def list_runs(graph: Graph, pipeline: PipelineDeclaration, limit: int | None = N
     """
     if limit is not None and limit < 0:
         raise UsageError(f"`limit` is a number of runs, 0 or more; got {limit}", limit=limit)
-    return list(islice(map(_record, _load_commits(graph, pipeline.target_branch, pipeline.name)), limit))
+    return list(islice(map(_record, load_commits(graph, pipeline.target_branch, pipeline.names)), limit))
 
 
 def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
@@ -173,11 +185,14 @@ def plan_run(graph: Graph, pipeline: PipelineDeclaration) -> RunPlan:
 
 
 def find_progress(graph: Graph, pipeline: PipelineDeclaration) -> Commit | None:
-    """Return the newest load that moved the watermarks, or None before the first run. A backfill moves none."""
+    """Return the newest load that moved the watermarks, or None before the first run.
+
+    A backfill and a retry of rejected rows move none.
+    """
     # Exactly-once by atomicity: data and watermark are one commit, so neither is there without the other, and a run
     # that was cut off anywhere starts from what is really loaded.
-    commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
-    return next((commit for commit in commits if BACKFILL not in commit.properties), None)
+    commits = load_commits(graph, pipeline.target_branch, pipeline.names)
+    return next((commit for commit in commits if not {BACKFILL, RETRIED} & commit.properties.keys()), None)
 
 
 def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | None:
@@ -186,7 +201,7 @@ def find_unfinished(graph: Graph, pipeline: PipelineDeclaration) -> Commit | Non
     if target.merge_into is None or target.branch not in graph.branches.list():
         return None
     # A merged load is an ancestor of the target. One that is not was cut off between load and merge, or waits there.
-    newest = next(_load_commits(graph, target.branch, pipeline.name), None)
+    newest = next(load_commits(graph, target.branch, pipeline.names), None)
     return None if newest is None or is_reachable(graph, newest.commit_id, target.merge_into) else newest
 
 
@@ -203,7 +218,7 @@ def read_counts(commit: Commit, kind: str) -> dict[str, int]:
 
 def find_scheduled(graph: Graph, pipeline: PipelineDeclaration, due: datetime) -> Commit | None:
     """Return the newest load that a schedule started, if it was for a due time or a later one."""
-    commits = _load_commits(graph, pipeline.target_branch, pipeline.name)
+    commits = load_commits(graph, pipeline.target_branch, pipeline.names)
     # Due times grow along a branch, so the newest answers for all before it. This makes a due run idempotent: the book
     # may lose the end of a run, and the commit has it.
     newest = next((commit for commit in commits if SCHEDULED_FOR in commit.properties), None)
@@ -211,8 +226,8 @@ def find_scheduled(graph: Graph, pipeline: PipelineDeclaration, due: datetime) -
     return newest if is_done else None
 
 
-def _load_commits(graph: Graph, branch: str, name: str) -> Iterator[Commit]:
-    """Yield the loads of a pipeline that a branch has.
+def load_commits(graph: Graph, branch: str, names: Collection[str]) -> Iterator[Commit]:
+    """Yield the loads of a pipeline that a branch has; `names` are those that it has had.
 
     An actor who may not see the properties of another actor's commits must not start from the beginning, as if there
     was no progress: this is an error.
@@ -221,7 +236,8 @@ def _load_commits(graph: Graph, branch: str, name: str) -> Iterator[Commit]:
     session.require("read", on_branch(branch))
     for commit in session.kernel.history(branch):
         # Linear in the history of the branch; the newest loads are near its head, and callers take the first.
-        if commit.properties.get(PIPELINE) != name:
+        name = commit.properties.get(PIPELINE)
+        if name not in names:
             continue
         if session.redact_commits([commit])[0].properties.get(PIPELINE) != name:
             raise PolicyDenied(
@@ -253,6 +269,8 @@ def _record(commit: Commit) -> RunRecord:
         read_json(commit, DELETED),
         int(properties.get(REJECTED, "0")),
         read_json(commit, STAGES),
+        int(properties.get(PENDING_ROWS, "0")),
+        tuple(read_json(commit, RETRIED)),
     )
 
 
@@ -266,14 +284,17 @@ def read_json(commit: Commit, name: str) -> dict[str, Any]:
         ) from None
 
 
-Status = Literal["published", "awaiting_review", "stopped", "nothing_new", "dry_run", "already_done"]
+Status = Literal[
+    "published", "awaiting_review", "blocked_by_review", "stopped", "nothing_new", "dry_run", "already_done"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport(PublicValue):
     """What a run did, with the seconds of every stage, and the rows and bytes that Spark has read in it.
 
-    `deleted` counts entities, without edges of deleted nodes. `spark_ui` is the address of Spark's pages, if on.
+    `deleted` counts entities, without edges of deleted nodes. `rejected` entities were left out, and `pending` edges
+    wait for a missing end. `spark_ui` is the address of Spark's pages, if on.
     """
 
     pipeline: str
@@ -284,6 +305,7 @@ class RunReport(PublicValue):
     edges: Mapping[str, int] = field(default_factory=dict)
     deleted: Mapping[str, int] = field(default_factory=dict)
     rejected: int = 0
+    pending: int = 0
     expectations: tuple[Verdict, ...] = ()
     watermarks: Mapping[str, str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -17,23 +17,30 @@ from typing import Any, Final
 from omnigraph import clock
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX
+from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
+from omnigraph.pipeline.bulk_load.splits import File, find_files
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
+    NUMBER_TYPES,
+    TEXT_TYPES,
     column_of,
     find_family,
     require_distinct_columns,
     suggest_column,
     type_of,
 )
-from omnigraph.pipeline.declared.config import PipelineDeclaration, SourceDeclaration, resolve_variables
+from omnigraph.pipeline.declared.config import LOOKBACK, PipelineDeclaration, SourceDeclaration, resolve_variables
+from omnigraph.pipeline.declared.csv_files import RFC_4180, parse_csv_options, read_csv_files
 from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, S3, read_s3_files
 from omnigraph.pipeline.spark.session import first_line, run_job
 
+# A day, or a second: of a text that is one, or of a time as Spark shows it.
+_COARSE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9:]{2,6})?)?$"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Without these, Spark turns what it cannot parse into nulls, looks only at columns that are used, and takes the columns
 # of a CSV file in the order of another one, and says nothing.
 _STRICT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "csv": {"mode": "FAILFAST", "columnPruning": "false", "enforceSchema": "false"},
+    "csv": {"mode": "FAILFAST", "columnPruning": "false", "enforceSchema": "false", **RFC_4180},
     "json": {"mode": "FAILFAST"},
     "xml": {"mode": "FAILFAST"},
 }
@@ -41,10 +48,14 @@ _STRICT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The values of an incremental column that a run reads: above `low`, up to `high`; None is unbounded."""
+    """The values of an incremental column that a run reads: above `low`, up to `high`; None is unbounded.
+
+    `lookback` is how far below `low` rows are read once more.
+    """
 
     low: str | None
     high: str | None
+    lookback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class OpenSource:
         is_empty: Whether the window is known to have no rows.
         rows_without_value: Rows that no window has, because their incremental column is null.
         compared: The incremental column, and how its values are compared: `updated_at (time)`.
+        is_coarse: Whether several rows must be expected to have the last value: a day, or a second.
     """
 
     frame: Any
@@ -72,17 +84,29 @@ class OpenSource:
     is_empty: bool = False
     rows_without_value: int = 0
     compared: str | None = None
+    is_coarse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """The largest value of a column above a bound, as text, the rows without a value, and whether values are coarse."""
+
+    high: str | None
+    rows_without_value: int
+    is_coarse: bool
 
 
 def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> Any:
     """Return all rows of a source. Spark reads no data here, except to infer the schema of some formats."""
+    return read_traced_source(spark, source, folder).drop(ORIGIN)
+
+
+def read_traced_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> Any:
+    """Return all rows of a source, with the column `ORIGIN` if its format has files."""
     part = f"sources.{source.name}"
     options = {name: resolve_variables(value, os.environ) for name, value in source.options.items()}
     if source.format == "jdbc" and "table" in options:
         options["dbtable"] = options.pop("table")
-    for name, value in _STRICT_OPTIONS.get(source.format, {}).items():
-        if name.lower() not in {option.lower() for option in options}:
-            options[name] = value
     try:
         frame = _load(spark, source, options, folder)
         columns = frame.columns
@@ -109,17 +133,57 @@ def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> A
 def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder: Path | None) -> Any:
     # Spark has no option of this name, and would ignore it.
     schema = options.pop("schema", None)
+    path = None if source.path is None else _locate(source.path, folder)
+    if source.format == "csv" and path is not None:
+        file_path = path.removeprefix("file://").removeprefix("file:")
+        parsed = parse_csv_options(options, schema)
+        if parsed is not None and (path.startswith(S3) or "://" not in file_path):
+            return read_csv_files(spark, _find_data_files(file_path), parsed)
+    named = {name.lower() for name in options}
+    strict = _STRICT_OPTIONS.get(source.format, {})
+    options |= {name: value for name, value in strict.items() if name.lower() not in named}
     reader = spark.read.format(source.format).options(**options)
     reader = reader if schema is None else reader.schema(schema)
-    if source.path is None:
+    if path is None:
         return reader.load()
-    path = _locate(source.path, folder)
     try:
-        return reader.load(path)
+        return _trace(reader.load(path))
     except Exception as error:
         if not (path.startswith(S3) and _NO_FILE_SYSTEM in str(error)):
             raise
+        # Lines are read one by one there.
+        if "multiline" not in named:
+            options.pop("multiLine", None)
         return read_s3_files(spark, source.format, path, options, schema)
+
+
+def _trace(frame: Any) -> Any:
+    """Add the file of each row, and for Parquet its number there; formats that are not files have neither."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions
+
+    for line in ("_metadata.row_index + 1", "NULL"):
+        file = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:(//)?', '')"
+        origin = functions.expr(f"named_struct('file', {file}, 'line', CAST({line} AS BIGINT))")
+        try:
+            traced = frame.withColumn(ORIGIN, origin)
+            _ = traced.columns
+        except PySparkException:
+            continue
+        return traced
+    return frame
+
+
+def _find_data_files(path: str) -> list[File]:
+    """Return the files that Spark would read: of a folder, those in it and in its partitions, not in other folders."""
+    files = find_files(path)
+    if not os.path.isdir(path):
+        return files
+    folders = (os.path.relpath(file.name, os.path.abspath(path)).split(os.sep)[:-1] for file in files)
+    flat = [file for file, parts in zip(files, folders, strict=True) if all("=" in part for part in parts)]
+    if not flat:
+        raise UsageError(f"`{path}` has no file; those in its folders are not read. Check the path", path=path)
+    return flat
 
 
 def open_source(
@@ -130,7 +194,7 @@ def open_source(
     bounds: Window | None,
 ) -> OpenSource:
     """Return the rows of a source above a watermark, or within `bounds`, the window of a backfill."""
-    frame = read_source(spark, source, pipeline.folder)
+    frame = read_traced_source(spark, source, pipeline.folder)
     column, low = source.incremental, watermark.value
     if column is None:
         return OpenSource(frame)
@@ -145,12 +209,19 @@ def open_source(
             " the pipeline with `--full-refresh`, which reads everything again",
             part=f"sources.{source.name}",
         )
-    high, rows_without_value = _measure(spark, frame, column, low)
-    _require_no_number_as_text(source.name, compared, high or low)
-    if high is None:
-        return OpenSource(frame.limit(0), Window(low, low), True, rows_without_value, compared)
-    window = Window(low, high)
-    return OpenSource(_within(frame, column, window), window, False, rows_without_value, compared)
+    reach = Window(low, None, source.lookback)
+    try:
+        measure = _measure(spark, frame, column, reach)
+    except UsageError as error:
+        error.context["part"] = f"sources.{source.name}"
+        raise
+    _require_no_number_as_text(source.name, compared, measure.high or low)
+    missing = measure.rows_without_value
+    if measure.high is None:
+        return OpenSource(frame.limit(0), Window(low, low), True, missing, compared)
+    window = replace(reach, high=measure.high)
+    is_coarse = measure.is_coarse and source.lookback is None
+    return OpenSource(_within(frame, column, window), window, False, missing, compared, is_coarse)
 
 
 def is_ahead(source: OpenSource) -> bool:
@@ -193,25 +264,56 @@ def _require_range(frame: Any, column: str, bounds: Window) -> None:
         raise UsageError(f"no value is above `{bounds.low}` and at most `{bounds.high}`; {advice}")
 
 
-def _measure(spark: Any, frame: Any, column: str, low: str | None) -> tuple[str | None, int]:
-    """Return the largest value above a bound, as text, and the number of rows without a value, in one pass."""
+def _measure(spark: Any, frame: Any, column: str, reach: Window) -> _Measure:
+    """Measure the values of a column above a bound, in one pass."""
     from pyspark.sql import functions
 
-    value = column_of(column)
-    if type_of(frame, column) in ("float", "double"):
+    value, kind = column_of(column), type_of(frame, column)
+    if kind in ("float", "double"):
         # It is above every number, so no later row would be read.
         value = functions.when(~functions.isnan(value), value)
-    above = frame if low is None else frame.filter(value.isNull() | (value > _bound(frame, column, low)))
-    largest, is_timestamp = functions.max(value), type_of(frame, column) == "timestamp"
-    if is_timestamp:
+    above, largest = frame, functions.max(value)
+    if reach.low is not None:
+        above = frame.filter(value.isNull() | (value > _lower_bound(frame, column, reach)))
+        # Rows that are read once more do not move the watermark back.
+        reached = functions.greatest(largest, _bound(frame, column, reach.low))
+        largest = functions.when(largest.isNotNull(), reached)
+    is_fine = ~value.cast("string").rlike(_COARSE)
+    if kind == "timestamp":
         # A point in time, whatever the time zone of the session is.
         largest = functions.unix_micros(largest)
-    measured = above.agg(largest.cast("string").alias("largest"), functions.count_if(value.isNull()).alias("missing"))
+        is_fine = functions.unix_micros(value) % 1_000_000 != 0
+    elif kind in NUMBER_TYPES:
+        is_fine = value.isNotNull()
+    measured = above.agg(
+        largest.cast("string").alias("largest"),
+        functions.count_if(value.isNull()).alias("missing"),
+        functions.count_if(is_fine).alias("fine"),
+    )
     [row] = run_job(spark, "reading watermarks", measured.collect)
-    text = row["largest"]
-    if text is not None and is_timestamp:
-        text = _instant(int(text), column)
-    return text, row["missing"]
+    high = row["largest"]
+    if high is not None and kind == "timestamp":
+        high = _instant(int(high), column)
+    return _Measure(high, row["missing"], high is not None and row["fine"] == 0)
+
+
+def _lower_bound(frame: Any, column: str, window: Window) -> Any:
+    """Return the value above which rows are read: the watermark, less the lookback."""
+    from pyspark.sql import functions
+
+    bound, kind = _bound(frame, column, str(window.low)), type_of(frame, column)
+    match = None if window.lookback in (None, "0") else LOOKBACK.fullmatch(str(window.lookback))
+    if match is None:
+        return bound
+    if kind in NUMBER_TYPES and match[1] is not None:
+        return bound - functions.lit(match[1]).cast("decimal(28,9)")
+    if kind == "date" and match[3] in ("day", "week"):
+        return functions.date_sub(bound, int(match[2]) * (7 if match[3] == "week" else 1))
+    if kind in ("timestamp", "timestamp_ntz") and match[3] is not None:
+        return bound - functions.expr(f"INTERVAL {match[2]} {match[3]}")
+    expected = {"date": "`1 day`", "timestamp": "`2 hours`", "timestamp_ntz": "`2 hours`"}.get(kind, "a number")
+    hint = f"write it as {expected}" if kind not in TEXT_TYPES else "cast it to a time with a `schema`"
+    raise UsageError(f"`lookback: {window.lookback}` does not fit `{column}`, a {kind}; {hint}", column=column)
 
 
 def _instant(micros: int, column: str) -> str:
@@ -228,7 +330,7 @@ def _instant(micros: int, column: str) -> str:
 def _within(frame: Any, column: str, window: Window) -> Any:
     value = column_of(column)
     if window.low is not None:
-        frame = frame.filter(value > _bound(frame, column, window.low))
+        frame = frame.filter(value > _lower_bound(frame, column, window))
     if window.high is not None:
         frame = frame.filter(value <= _bound(frame, column, window.high))
     return frame

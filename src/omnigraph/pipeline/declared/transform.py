@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
 from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
@@ -19,11 +21,14 @@ from omnigraph.pipeline.declared.columns import (
     all_present,
     column_of,
     find_family,
+    names_of,
     require_distinct_columns,
     suggest_column,
     type_of,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
+from omnigraph.pipeline.declared.operations import classify_rows, keep_known_rows
+from omnigraph.pipeline.declared.sql_text import add_column, find_views
 from omnigraph.pipeline.spark.session import first_line
 
 _LINE: Final = re.compile(r"\bline ([0-9]+)")
@@ -42,6 +47,28 @@ def run_statement(spark: Any, view: str, statement: str) -> Any:
         raise UsageError(f"transform `{view}` is not a valid query: {reason}{hint}", part=part) from error
     require_distinct_columns(frame, f"transform `{view}`", part)
     return frame
+
+
+def run_traced_statement(spark: Any, view: str, statement: str, frames: Mapping[str, Any]) -> Any:
+    """Return the result of a transform, with the origin of its rows if each of them comes from one row of a source."""
+    plain = run_statement(spark, view, statement)
+    traced = [name for name in find_views(statement, frames) if ORIGIN in frames[name].columns]
+    candidates = (statement, add_column(statement, f"`{ORIGIN}`"))
+    try:
+        for name in traced:
+            frames[name].createOrReplaceTempView(name)
+        for candidate in candidates if traced else ():
+            if candidate is None:
+                continue
+            # Spark refuses what would not be the same rows, such as an aggregate; then the origin is unknown.
+            with suppress(Exception):
+                frame = spark.sql(candidate.rstrip().removesuffix(";"))
+                if frame.columns == [*plain.columns, ORIGIN] or set(frame.columns) == {*plain.columns, ORIGIN}:
+                    return frame.select(*map(column_of, plain.columns), column_of(ORIGIN))
+    finally:
+        for name in traced:
+            frames[name].drop(ORIGIN).createOrReplaceTempView(name)
+    return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +90,7 @@ def map_deletions(pipeline: PipelineDeclaration, frames: Mapping[str, Any], cata
         if not mapping.is_deleting:
             continue
         type_ = catalog.type_of(mapping.table_key)
-        frame = _newest_rows(frames[mapping.from_view], mapping, type_)
+        frame = _newest_rows(keep_known_rows(frames[mapping.from_view], mapping), mapping, type_)
         identity = _identity(frame, mapping, type_)
         named = [column.alias(name) for name, column in identity.items()]
         if mapping.is_snapshot:
@@ -107,9 +134,10 @@ def _newest_rows(frame: Any, mapping: TypeMapping, type_: Type) -> Any:
         return frame
     marks = (mapping.source, mapping.target, mapping.delete_when, mapping.order_by)
     used = {*_columns_by_property(frame, mapping, type_).values(), *marks}
-    row = functions.struct(*(column_of(name) for name in frame.columns if name in used))
+    columns = [column_of(name) for name in frame.columns if name in used]
+    row = functions.struct(*columns, *_origin_of(frame))
     # Of rows with the same value, one is chosen by its content, so that every run chooses the same.
-    content = functions.xxhash64(row)
+    content = functions.xxhash64(functions.struct(*columns))
     newest = functions.max_by(row, functions.struct(_order(frame, mapping), content)).alias("row")
     identity = _identity(frame, mapping, type_)
     # Rows without a key are several entities, which the load reports one by one.
@@ -134,15 +162,7 @@ def _order(frame: Any, mapping: TypeMapping) -> Any:
 
 
 def _is_marked(frame: Any, mapping: TypeMapping) -> Any:
-    from pyspark.sql import functions
-
-    marked, kind = column_of(str(mapping.delete_when)), type_of(frame, str(mapping.delete_when))
-    if mapping.delete_values:
-        # As numbers, 1 is 1.0.
-        number = "decimal(38,18)" if kind == "decimal" else "double"
-        compared = number if kind in NUMBER_TYPES else "string"
-        marked = marked.cast(compared).isin(*(functions.lit(value).cast(compared) for value in mapping.delete_values))
-    return functions.coalesce(marked, functions.lit(False))
+    return classify_rows(frame, mapping).eqNullSafe("delete")
 
 
 def map_types(
@@ -184,7 +204,7 @@ def _map(frame: Any, mapping: TypeMapping, catalog: Catalog) -> Columns:
     _check_properties(frame, mapping, type_, columns)
     if isinstance(type_, EdgeType):
         _check_ends(frame, mapping, type_, catalog)
-    frame = _newest_rows(frame, mapping, type_)
+    frame = _newest_rows(keep_known_rows(frame, mapping), mapping, type_)
     if mapping.delete_when is not None:
         frame = frame.filter(~_is_marked(frame, mapping))
     is_known_by_id = mapping.mode == "merge" and not type_.key
@@ -192,13 +212,19 @@ def _map(frame: Any, mapping: TypeMapping, catalog: Catalog) -> Columns:
     chosen = [column_of(columns[name]).alias(name) for name in names]
     if mapping.kind == "edge":
         chosen += [column_of(str(mapping.source)).alias("from"), column_of(str(mapping.target)).alias("to")]
+    chosen += _origin_of(frame)
     if is_known_by_id:
         # Rows that are read again must find their entities, so an edge without an id is known by its ends.
         rows = frame.select(_entity_id(mapping, columns).alias("id"), *chosen)
         frame = _require_one_row_each(rows, mapping, has_ids="id" in columns)
     else:
         frame = frame.select(*chosen)
-    return Columns(frame, "from", "to") if mapping.kind == "edge" else Columns(frame)
+    ends = ("from", "to") if mapping.kind == "edge" else (None, None)
+    return Columns(frame, ends[0], ends[1], view=mapping.from_view)
+
+
+def _origin_of(frame: Any) -> list[Any]:
+    return [column_of(ORIGIN)] if ORIGIN in frame.columns else []
 
 
 def _require_one_row_each(frame: Any, mapping: TypeMapping, *, has_ids: bool) -> Any:
@@ -208,13 +234,16 @@ def _require_one_row_each(frame: Any, mapping: TypeMapping, *, has_ids: bool) ->
     """
     from pyspark.sql import functions
 
-    names = [name for name in frame.columns if name != "id"]
+    names = [name for name in names_of(frame) if name != "id"]
+    origin = [functions.min(ORIGIN).alias(ORIGIN)] if ORIGIN in frame.columns else []
     id_, lit = functions.col("id"), functions.lit
     if mapping.source is None:
         missing = f"a row of `{mapping.from_view}` has no `id`, by which a `{mapping.type_name}` is known"
         frame = frame.withColumn("id", functions.coalesce(id_, functions.raise_error(lit(missing))))
-    if mapping.order_by is not None or not names:
-        return frame if names else frame.distinct()
+    if mapping.order_by is not None and names:
+        return frame
+    if not names:
+        return frame.groupBy("id").agg(*origin) if origin else frame.distinct()
     known_by = ["` with the id `", "id"] if has_ids else ["` from `", "row.from", "` to `", "row.to"]
     parts = [lit(part) if "`" in part else functions.col(part).cast("string") for part in known_by]
     subject = [lit(f"different rows of `{mapping.from_view}` are the same `{mapping.type_name}"), *parts]
@@ -222,10 +251,12 @@ def _require_one_row_each(frame: Any, mapping: TypeMapping, *, has_ids: bool) ->
     row = functions.struct(*map(column_of, names))
     # An edge without an end has no id; the load reports each of them.
     apart = functions.when(id_.isNull(), functions.xxhash64(row))
-    rows = frame.groupBy("id", apart).agg(functions.min(row).alias("row"), functions.max(row).alias("other"))
+    ends = [functions.min(row).alias("row"), functions.max(row).alias("other"), *origin]
+    rows = frame.groupBy("id", apart).agg(*ends)
     different = functions.raise_error(functions.concat(*subject, lit(f"`; {advice}")))
     agreed = functions.when(functions.col("row").eqNullSafe(functions.col("other")), functions.col("row"))
-    return rows.select("id", agreed.otherwise(different).alias("row")).select("id", "row.*")
+    kept = _origin_of(rows)
+    return rows.select("id", agreed.otherwise(different).alias("row"), *kept).select("id", "row.*", *kept)
 
 
 def _edge_id(source: Any, target: Any) -> Any:
@@ -249,8 +280,8 @@ def _columns_by_property(frame: Any, mapping: TypeMapping, type_: Type) -> dict[
     if not mapping.columns:
         if isinstance(type_, EdgeType):
             # One view often makes nodes and edges, so an edge takes what it has a property for.
-            return {name: name for name in frame.columns if name in names and name not in ends}
-        columns = {name: name for name in frame.columns if name not in marks or name in names}
+            return {name: name for name in names_of(frame) if name in names and name not in ends}
+        columns = {name: name for name in names_of(frame) if name not in marks or name in names}
         unknown = [name for name in columns if name not in names]
     else:
         unknown = [name for name in mapping.columns if name not in names]
@@ -325,11 +356,13 @@ def _check_mark(frame: Any, mapping: TypeMapping) -> None:
             f" as in `delete_when: {{ {mark}: [d, delete] }}`, or cast it",
             column=mark,
         )
-    wrong = [value for value in mapping.delete_values if not _is_value_of(kind, value)]
+    declared = {"delete_when": mapping.delete_values, "upsert_when": mapping.upsert_values or ()}
+    declared["ignore_when"] = mapping.ignore_values
+    wrong = [(name, value) for name, values in declared.items() for value in values if not _is_value_of(kind, value)]
     if wrong:
         raise UsageError(
-            f"`{wrong[0]}` of `delete_when` is no value of the column `{mark}`, a {kind}; write it as the column has"
-            " it, or cast the column in a transform",
+            f"`{wrong[0][1]}` of `{wrong[0][0]}` is no value of the column `{mark}`, a {kind}; write it as the column"
+            " has it, or cast the column in a transform",
             column=mark,
         )
 

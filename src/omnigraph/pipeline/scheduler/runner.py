@@ -30,7 +30,7 @@ from omnigraph.pipeline.declared.schedule import Schedule, moment_of
 from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipeline.scheduler.child import FAILED, Child, Outcome, RunningPipeline, ScheduledPipeline
 
-EventKind = Literal["started", "finished", "failed", "skipped", "added", "removed", "invalid", "stopped"]
+EventKind = Literal["started", "finished", "failed", "skipped", "added", "removed", "invalid", "stopped", "blocked"]
 # Returns the pipelines by name; None if nothing has changed since the last call.
 ReadPipelines = Callable[[], Mapping[str, ScheduledPipeline] | None]
 StartRun = Callable[[ScheduledPipeline, datetime], RunningPipeline]
@@ -244,6 +244,12 @@ class ScheduleRunner:
         self.metrics.set("running", name, 0)
         self.metrics.observe(name, outcome.status, now.timestamp(), outcome.report)
         entry = replace(self._entries[name], status=outcome.status, message=outcome.message, finished_at=now)
+        if outcome.status == "blocked_by_review":
+            # Not settled: the run has read nothing, so it stays due until the review is done.
+            self._write(name, replace(entry, failures=0, retry_at=None))
+            self._next_look[name] = started.schedule.next_runs(now, 1)[0]
+            self._tell("blocked", f"{outcome.status}: {outcome.message}", name, started.due, outcome)
+            return
         if outcome.status != FAILED:
             self._settle(name, replace(entry, failures=0), started.due)
             self.has_failed |= outcome.status == "stopped"
