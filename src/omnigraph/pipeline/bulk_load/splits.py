@@ -44,12 +44,14 @@ class File:
     """One input file, by the name that messages use.
 
     `partitions` are the columns of directories below the source, `parent_partitions` those of the path to the source.
+    `modified_ns` is the time of its last change, in nanoseconds since 1970.
     """
 
     name: str
     size: int
     partitions: Partitions = ()
     parent_partitions: Partitions = ()
+    modified_ns: int = 0
 
 
 def find_files(source: str | os.PathLike[str]) -> list[File]:
@@ -78,11 +80,14 @@ def _find_local_files(text: str) -> list[File]:
     else:
         names = [text]
     parents = parse_partitions(root)
-    return [
-        File(os.path.abspath(name), os.stat(name).st_size, parse_partitions(os.path.dirname(below)), parents)
-        for name, below in ((name, os.path.relpath(name, root or os.curdir)) for name in names)
-        if name == text or _is_data_file(below)
-    ]
+    files = []
+    for name in names:
+        below = os.path.relpath(name, root or os.curdir)
+        if name == text or _is_data_file(below):
+            status = os.stat(name)
+            partitions = parse_partitions(os.path.dirname(below))
+            files.append(File(os.path.abspath(name), status.st_size, partitions, parents, status.st_mtime_ns))
+    return files
 
 
 def _find_s3_files(text: str) -> list[File]:
@@ -92,14 +97,14 @@ def _find_s3_files(text: str) -> list[File]:
     client = filesystem(text)
     info = client.get_file_info(root)
     if info.type is fs.FileType.File:
-        return [File(text, info.size, (), parse_partitions(os.path.dirname(path)))]
+        return [File(text, info.size, (), parse_partitions(os.path.dirname(path)), info.mtime_ns or 0)]
     inside = client.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     files = [(entry, entry.path[len(root) :].strip("/")) for entry in inside if entry.type is fs.FileType.File]
     if is_pattern:
         files = [(entry, below) for entry, below in files if fnmatch.fnmatchcase(entry.path, path)]
     parents = parse_partitions(root)
     return [
-        File(f"{_S3}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents)
+        File(f"{_S3}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents, entry.mtime_ns or 0)
         for entry, below in files
         if _is_data_file(below)
     ]

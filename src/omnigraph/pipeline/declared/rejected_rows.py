@@ -93,7 +93,9 @@ def remove_old_rows(graph: Graph, pipeline: PipelineDeclaration) -> None:
     objects = session_of(graph).kernel.store.objects
     prefix = f"{GRAPH_FOLDER}/{pipeline.name}"
     run_ids = sorted({info.path.split("/")[-2] for info in objects.list(prefix)})
-    needed = {path.split("/")[-2] for path in pending_objects(record.find_progress(graph, pipeline)).values()}
+    newest = record.find_progress(graph, pipeline)
+    paths = [*pending_objects(newest).values(), *([] if newest is None else [newest.properties.get(record.LEDGER, "")])]
+    needed = {path.split("/")[-2] for path in paths if path}
     for run_id in run_ids[: max(len(run_ids) - PIPELINE_REJECTED_RUNS_MAX, 0)]:
         if run_id not in needed:
             objects.discard_prefix(f"{prefix}/{run_id}")

@@ -44,12 +44,14 @@ from omnigraph.pipeline.declared.check import (
     require_target,
 )
 from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipeline.declared.file_ledger import FileLedger
 from omnigraph.pipeline.declared.identity import (
     continue_sources,
     describe_places,
     require_no_doubles,
     require_own_progress,
 )
+from omnigraph.pipeline.declared.ledger_objects import read_ledgers, write_ledgers
 from omnigraph.pipeline.declared.lineage import Lineage
 from omnigraph.pipeline.declared.load_branch import (
     Publisher,
@@ -196,6 +198,7 @@ class _Run:
         # What the commit notes of sources: how their watermarks are compared, and where they are.
         self._compared: dict[str, str] = {}
         self._places: dict[str, str] = {}
+        self._ledgers: dict[str, FileLedger] = {}
 
     def execute_with_lineage(self, spark: Any, queries: Queries | None) -> RunReport:
         """Run all stages, and tell a lineage service, if there is one; dry runs write nothing to tell of."""
@@ -247,12 +250,14 @@ class _Run:
         watermarks = self._continued(known, record.WATERMARKS)
         self._compared = compared = self._continued(known, record.COMPARED)
         self._places = describe_places(self.pipeline, before)
+        self._ledgers = read_ledgers(self.graph, self.pipeline, known)
         with self.recorder.stage("start"):
             spark = prepare_session(self.pipeline, spark)
         self._describe_session(spark)
         with self.recorder.stage("read"):
             sources = self._open_sources(spark, watermarks, compared)
         self.recorder.set(watermarks=self._advance(watermarks, sources))
+        self._ledgers |= {name: item.ledger for name, item in sources.items() if item.ledger is not None}
         is_waiting = before is not None and is_pending_due(self.graph, self.pipeline, before)
         if before is not None and not is_waiting and all(source.is_empty for source in sources.values()):
             return self.recorder.finish("nothing_new", "no source has rows above its watermark")
@@ -315,7 +320,8 @@ class _Run:
                 item = OpenSource(read_source(spark, source, self.pipeline.folder).limit(0))
             else:
                 watermark = Watermark(watermarks.get(name), compared.get(name))
-                item = open_source(spark, source, self.pipeline, watermark, options.backfill)
+                ledger = self._ledgers.get(name)
+                item = open_source(spark, source, self.pipeline, watermark, options.backfill, ledger)
             if options.sample is not None:
                 item = replace(item, frame=item.frame.limit(options.sample))
             opened[name] = item
@@ -428,6 +434,8 @@ class _Run:
     def _late_properties(self, rejected: Sequence[RejectedLine], *, may_wait: bool) -> dict[str, str]:
         kept = keep_rows(self.graph, self.pipeline, self.recorder.report.run_id, rejected, may_wait=may_wait)
         self.recorder.set(rejected=int(kept[record.REJECTED]), pending=int(kept.get(record.PENDING_ROWS, "0")))
+        if self.options.backfill is None and not self.options.is_retry:
+            kept |= write_ledgers(self.graph, self.pipeline.name, self.recorder.report.run_id, self._ledgers)
         return {record.STAGES: self.recorder.describe_stages(), **kept}
 
     def _retry(self, publisher: Publisher) -> RunReport:

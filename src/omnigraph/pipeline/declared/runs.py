@@ -48,6 +48,8 @@ REJECTED: Final = "rejected"
 REJECTED_ROWS: Final = "pipeline_rejected_rows"
 PENDING: Final = "pipeline_pending"
 PENDING_ROWS: Final = "pipeline_pending_rows"
+# The object that lists the files which incremental sources had.
+LEDGER: Final = "pipeline_ledger"
 # The runs whose rejected rows this load has tried again.
 RETRIED: Final = "pipeline_retried"
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from omnigraph import clock
 from omnigraph.errors import UsageError
@@ -31,11 +33,14 @@ from omnigraph.pipeline.declared.columns import (
 )
 from omnigraph.pipeline.declared.config import LOOKBACK, PipelineDeclaration, SourceDeclaration, resolve_variables
 from omnigraph.pipeline.declared.csv_files import RFC_4180, parse_csv_options, read_csv_files
+from omnigraph.pipeline.declared.file_ledger import FileLedger, add_known_columns, has_ledger, make_empty
 from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, S3, read_s3_files
 from omnigraph.pipeline.spark.session import first_line, run_job
 
 # A day, or a second: of a text that is one, or of a time as Spark shows it.
 _COARSE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9:]{2,6})?)?$"
+# Options that choose among files; Spark lists these.
+_LISTING_OPTIONS: Final = ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "basepath")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Without these, Spark turns what it cannot parse into nulls, looks only at columns that are used, and takes the columns
 # of a CSV file in the order of another one, and says nothing.
@@ -77,6 +82,7 @@ class OpenSource:
         rows_without_value: Rows that no window has, because their incremental column is null.
         compared: The incremental column, and how its values are compared: `updated_at (time)`.
         is_coarse: Whether several rows must be expected to have the last value: a day, or a second.
+        ledger: The files that the source has now, if they are read once.
     """
 
     frame: Any
@@ -85,6 +91,7 @@ class OpenSource:
     rows_without_value: int = 0
     compared: str | None = None
     is_coarse: bool = False
+    ledger: FileLedger | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +108,16 @@ def read_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> A
     return read_traced_source(spark, source, folder).drop(ORIGIN)
 
 
-def read_traced_source(spark: Any, source: SourceDeclaration, folder: Path | None) -> Any:
-    """Return all rows of a source, with the column `ORIGIN` if its format has files."""
+def read_traced_source(
+    spark: Any, source: SourceDeclaration, folder: Path | None, files: Sequence[File] | None = None
+) -> Any:
+    """Return all rows of a source, or of some of its files, with the column `ORIGIN` if its format has files."""
     part = f"sources.{source.name}"
     options = {name: resolve_variables(value, os.environ) for name, value in source.options.items()}
     if source.format == "jdbc" and "table" in options:
         options["dbtable"] = options.pop("table")
     try:
-        frame = _load(spark, source, options, folder)
+        frame = _load(spark, source, options, folder, files)
         columns = frame.columns
     except UsageError as error:
         raise UsageError(f"source `{source.name}` cannot be read: {error.message}", part=part) from error
@@ -130,7 +139,13 @@ def read_traced_source(spark: Any, source: SourceDeclaration, folder: Path | Non
     return frame
 
 
-def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder: Path | None) -> Any:
+def _load(
+    spark: Any,
+    source: SourceDeclaration,
+    options: dict[str, str],
+    folder: Path | None,
+    files: Sequence[File] | None,
+) -> Any:
     # Spark has no option of this name, and would ignore it.
     schema = options.pop("schema", None)
     path = None if source.path is None else _locate(source.path, folder)
@@ -138,7 +153,7 @@ def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder
         file_path = path.removeprefix("file://").removeprefix("file:")
         parsed = parse_csv_options(options, schema)
         if parsed is not None and (path.startswith(S3) or "://" not in file_path):
-            return read_csv_files(spark, _find_data_files(file_path), parsed)
+            return read_csv_files(spark, _find_data_files(file_path) if files is None else files, parsed)
     named = {name.lower() for name in options}
     strict = _STRICT_OPTIONS.get(source.format, {})
     options |= {name: value for name, value in strict.items() if name.lower() not in named}
@@ -146,6 +161,10 @@ def _load(spark: Any, source: SourceDeclaration, options: dict[str, str], folder
     reader = reader if schema is None else reader.schema(schema)
     if path is None:
         return reader.load()
+    if files is not None:
+        if os.path.isdir(path):
+            reader = reader.option("basePath", path)
+        return _trace(reader.load([file.name for file in files]))
     try:
         return _trace(reader.load(path))
     except Exception as error:
@@ -186,15 +205,70 @@ def _find_data_files(path: str) -> list[File]:
     return flat
 
 
+def list_files(source: SourceDeclaration, folder: Path | None) -> list[File] | None:
+    """Return the files of a source on a local disk; None where only Spark can list them."""
+    path = _locate(str(source.path), folder).removeprefix("file://").removeprefix("file:")
+    if "://" in path or any(name.lower() in _LISTING_OPTIONS for name in source.options):
+        return None
+    try:
+        return _find_data_files(path)
+    except UsageError:
+        # Reading it says what is wrong.
+        return None
+
+
 def open_source(
     spark: Any,
     source: SourceDeclaration,
     pipeline: PipelineDeclaration,
     watermark: Watermark,
     bounds: Window | None,
+    ledger: FileLedger | None = None,
 ) -> OpenSource:
-    """Return the rows of a source above a watermark, or within `bounds`, the window of a backfill."""
-    frame = read_traced_source(spark, source, pipeline.folder)
+    """Return the rows of a source above a watermark, or within `bounds`, the window of a backfill.
+
+    Files that the ledger of the last run has are not opened again.
+    """
+    listed = list_files(source, pipeline.folder) if bounds is None and has_ledger(source) else None
+    if listed is None:
+        return _open_rows(spark, source, pipeline, watermark, bounds, None)
+    if ledger is not None:
+        # What the run before has read must mean the same, also if there is nothing new.
+        empty, column = make_empty(spark, ledger), str(source.incremental)
+        is_known = watermark.value is not None and column in empty.columns
+        if is_known:
+            _require_same_order(source, f"{column} ({find_family(empty, column)})", watermark)
+        ledger = ledger if is_known else None
+    new = listed if ledger is None else ledger.find_new(listed)
+    if ledger is not None and not new:
+        low = watermark.value
+        opened = OpenSource(empty, Window(low, low), True, 0, watermark.compared)
+    else:
+        opened = _open_rows(spark, source, pipeline, watermark, bounds, new, ledger)
+    schema = orjson.dumps(opened.frame.drop(ORIGIN).schema.jsonValue()).decode()
+    return replace(opened, ledger=FileLedger.of(listed, schema))
+
+
+def _require_same_order(source: SourceDeclaration, compared: str, watermark: Watermark) -> None:
+    if watermark.compared not in (None, compared):
+        # It would skip rows, and no one would notice.
+        raise UsageError(
+            f"source `{source.name}` was read up to `{watermark.value}` of {watermark.compared}, and now grows by"
+            f" {compared}; run the pipeline with `--full-refresh`, which reads everything again",
+            part=f"sources.{source.name}",
+        )
+
+
+def _open_rows(
+    spark: Any,
+    source: SourceDeclaration,
+    pipeline: PipelineDeclaration,
+    watermark: Watermark,
+    bounds: Window | None,
+    files: Sequence[File] | None,
+    ledger: FileLedger | None = None,
+) -> OpenSource:
+    frame = add_known_columns(read_traced_source(spark, source, pipeline.folder, files), source, ledger)
     column, low = source.incremental, watermark.value
     if column is None:
         return OpenSource(frame)
@@ -202,13 +276,7 @@ def open_source(
     if bounds is not None:
         _require_range(frame, column, bounds)
         return OpenSource(_within(frame, column, bounds), bounds, compared=compared)
-    if watermark.compared not in (None, compared):
-        # It would skip rows, and no one would notice.
-        raise UsageError(
-            f"source `{source.name}` was read up to `{low}` of {watermark.compared}, and now grows by {compared}; run"
-            " the pipeline with `--full-refresh`, which reads everything again",
-            part=f"sources.{source.name}",
-        )
+    _require_same_order(source, compared, watermark)
     reach = Window(low, None, source.lookback)
     try:
         measure = _measure(spark, frame, column, reach)
