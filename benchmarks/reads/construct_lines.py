@@ -135,6 +135,19 @@ CONSTRUCTS = (
         calls=5,
     ),
     Line(
+        "two_ends",
+        "walks from two looked-up ends: whom two people both follow",
+        "query q($handle: String, $other: String) { match { $a: Person { handle: $handle }"
+        " $b: Person { handle: $other } $a follows $x $b follows $x } return { $x.handle } }",
+        "MATCH (a:Person {handle: $handle})-[:Follows]->(x:Person)<-[:Follows]-(b:Person {handle: $other})"
+        " RETURN x.handle",
+        "SELECT x.handle FROM person a JOIN follows f ON f.src = a.number JOIN follows g ON g.dst = f.dst"
+        " JOIN person b ON b.number = g.src JOIN person x ON x.number = f.dst"
+        " WHERE a.handle = $handle AND b.handle = $other",
+        Draw.PAIR,
+        calls=10,
+    ),
+    Line(
         "alternatives",
         "edge alternatives: whom those you follow follow, and what they wrote",
         "query q($handle: String) { match { $p: Person { handle: $handle } $p follows $m $m follows|wrote $x }"

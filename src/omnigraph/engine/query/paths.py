@@ -7,7 +7,7 @@ smallest id. Paths are ordered by weight, hops, and the ids of their nodes from 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities, take_numbers
 from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
+from omnigraph.engine.query.k_shortest import find_k_shortest
 from omnigraph.engine.query.ordering import stable_order
 from omnigraph.engine.query.vectors import (
     Ids,
@@ -41,6 +42,8 @@ Indices = npt.NDArray[np.int64]
 _STATES_MAX: Final = 1 << 23
 _STATE_BYTES: Final = 24
 _STEP_BYTES: Final = 48
+# How many edges of a node, the lightest of them, a step of the search by weight is as heavy as.
+_STEP_EDGES: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,31 @@ class PathGraph:
 
     @property
     def nbytes(self) -> int:
-        return self.adjacency.nbytes + int(self.weights.nbytes)
+        turned: PathGraph | None = self.__dict__.get("turned")
+        return self.adjacency.nbytes + int(self.weights.nbytes) + (0 if turned is None else turned.nbytes)
 
     @property
     def width(self) -> int:
         return max(self.adjacency.target_count, 1)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        return bool(np.isfinite(self.weights).all())
+
+    @cached_property
+    def turned(self) -> PathGraph:
+        """The same edges, walked the other way."""
+        order = np.argsort(self.adjacency.neighbours, kind="stable")
+        owners = np.repeat(np.arange(len(self.adjacency.starts) - 1), self.adjacency.degrees)[order]
+        starts = group_offsets(self.adjacency.neighbours, self.width)
+        return replace(self, adjacency=Adjacency(starts, owners, None, self.width), weights=self.weights[order])
+
+    @cached_property
+    def step_weight(self) -> float:
+        """The weight by which the bound of settled states grows: what a few of the lightest edges of a node weigh."""
+        finite = self.weights[np.isfinite(self.weights)]
+        mean, degree = float(finite.mean()) if len(finite) else 0.0, len(self.weights) / self.width
+        return _STEP_EDGES * mean / max(degree, 1.0)
 
     def steps(self, nodes: Ids) -> tuple[NeighbourRanges, Indices]:
         located = locate_neighbours(self.adjacency, nodes)
@@ -187,7 +210,10 @@ class PathSearch:
             size = len(chosen) * self.graph.width
             block_targets = None if targets is None else _targets_of_block(targets, first * self.graph.width, size)
             self.run.spending.reserve_bytes(size * _STATE_BYTES, self.where)
-            search = self._enumerate if (self.count or 1) > 1 else self._shortest
+            search = self._shortest
+            if (self.count or 1) > 1:
+                is_guided = block_targets is not None and self.graph.is_finite
+                search = self._guided if is_guided else self._enumerate
             parts += [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
         return self._collect(parts, origins, ends, spaces)
 
@@ -198,58 +224,106 @@ class PathSearch:
         width = self.graph.width
         starts = np.arange(len(sources), dtype=np.int64) * width + sources
         costs, hops = self._distances(starts, len(sources) * width, targets)
-        farthest = self.bounds.maximum
+        farthest, heaviest = self.bounds.maximum, np.inf
         if targets is not None:
-            reached = hops[targets][np.isfinite(costs[targets])]
-            farthest = min(farthest, int(reached.max(initial=-1)))
+            ended = targets[np.isfinite(costs[targets])]
+            farthest = min(farthest, int(hops[ended].max(initial=-1)))
+            # What is heavier than all of them leads to none of them.
+            heaviest = float(costs[ended].max(initial=-1.0))
         level = Level(starts, None, None)
         levels = [level]
         if self.bounds.minimum == 0:
             yield from self._trace(levels, targets, costs)
         for hop in range(1, farthest + 1):
             # Nothing goes on from the last level, so that only the ends matter there.
-            level = self._next_level(level, hop, costs, hops, targets if hop == farthest else None)
+            level = self._next_level(level, hop, costs, hops, targets if hop == farthest else None, heaviest)
             if len(level.states) == 0:
                 return
             levels.append(level)
             yield from self._trace(levels, targets, costs)
 
     def _distances(self, starts: Indices, size: int, targets: Indices | None) -> tuple[Numeric, npt.NDArray[np.int32]]:
-        """Return the least weight of every state, and the fewest hops with that weight: frontier relaxation.
+        """Return the least weight of every state, and the fewest hops with that weight, as far as targets need them.
 
-        By hops, a state is settled when it is reached, so the search ends when all that are wanted are.
+        A state is settled when it is reached by hops, or when no lighter one is left to go on from; so the search ends
+        when all that are wanted are.
         """
         costs = np.full(size, np.inf)
         hops = np.full(size, np.iinfo(np.int32).max, np.int32)
         costs[starts], hops[starts] = 0.0, 0
-        frontier, width, hop = starts, self.graph.width, 0
-        # By hops this is breadth-first search from all starts of the block at once; by weight Bellman-Ford with a
-        # frontier: after round h, costs are the least over paths of at most h edges.
+        if self.graph.is_weighted:
+            self._relax(costs, hops, starts, targets)
+            return costs, hops
+        frontier, hop = starts, 0
+        # Breadth-first search from all starts of the block at once.
         while len(frontier) and hop < self.bounds.maximum:
             self.run.check(self.where)
-            if targets is not None and not self.graph.is_weighted and bool(np.isfinite(costs[targets]).all()):
+            if targets is not None and bool(np.isfinite(costs[targets]).all()):
                 break
             hop += 1
-            located, entries = self.graph.steps(frontier % width)
-            self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
-            origin = np.repeat(frontier, located.degrees)
-            reached = origin - origin % width + self.graph.adjacency.neighbours[entries]
-            if not self.graph.is_weighted:
-                frontier = distinct_below(reached[np.isinf(costs[reached])], size)
-                costs[frontier], hops[frontier] = float(hop), hop
-                continue
-            cost, count = costs[origin] + self.graph.weights[entries], hops[origin] + 1
-            is_better = (cost < costs[reached]) | ((cost == costs[reached]) & (count < hops[reached]))
-            reached, cost, count = reached[is_better], cost[is_better], count[is_better]
-            order = np.lexsort((count, cost, reached))
-            reached, cost, count = reached[order], cost[order], count[order]
-            best = np.flatnonzero(run_starts(reached))
-            frontier = reached[best]
-            costs[frontier], hops[frontier] = cost[best], count[best]
+            _, reached = self._reach(frontier)
+            frontier = distinct_below(reached[np.isinf(costs[reached])], size)
+            costs[frontier], hops[frontier] = float(hop), hop
         return costs, hops
 
+    def _relax(self, costs: Numeric, hops: npt.NDArray[np.int32], starts: Indices, targets: Indices | None) -> None:
+        """Relax the edges of states, light ones first: delta-stepping with a near and a far pile.
+
+        Edges of the near pile are relaxed until it is empty; then all states up to its bound are settled.
+        """
+        near, far = starts, np.empty(0, np.int64)
+        bound, is_far = self.graph.step_weight, np.zeros(len(costs), np.bool_)
+        while True:
+            self.run.check(self.where)
+            if len(near) == 0:
+                # Whatever became lighter in the meantime was relaxed with the near pile it fell into.
+                far = far[costs[far] > bound]
+                if len(far) == 0 or (targets is not None and bool((costs[targets] <= bound).all())):
+                    return
+                bound = float(costs[far].min()) + self.graph.step_weight
+                is_near = costs[far] <= bound
+                near, far = far[is_near], far[~is_near]
+                is_far[near] = False
+            improved = self._improve(near, costs, hops)
+            is_near = costs[improved] <= bound
+            near, later = improved[is_near], improved[~is_near]
+            later = later[~is_far[later]]
+            is_far[later] = True
+            far = np.concatenate([far, later])
+
+    def _improve(self, states: Indices, costs: Numeric, hops: npt.NDArray[np.int32]) -> Indices:
+        """Relax the edges of some states; return those that became lighter, or were reached with fewer hops."""
+        entries, reached = self._reach(states)
+        degrees = self.graph.adjacency.degrees[states % self.graph.width]
+        cost, count = (
+            np.repeat(costs[states], degrees) + self.graph.weights[entries],
+            np.repeat(hops[states] + 1, degrees),
+        )
+        is_better = np.flatnonzero((cost < costs[reached]) | ((cost == costs[reached]) & (count < hops[reached])))
+        reached, cost, count = reached[is_better], cost[is_better], count[is_better]
+        order = np.lexsort((count, cost, reached))
+        reached = reached[order]
+        best = np.flatnonzero(run_starts(reached))
+        improved = reached[best]
+        costs[improved], hops[improved] = cost[order[best]], count[order[best]]
+        return improved
+
+    def _reach(self, states: Indices) -> tuple[Indices, Indices]:
+        """Return the edges that lead on from states, and the states that they lead to."""
+        width = self.graph.width
+        nodes = states % width
+        located, entries = self.graph.steps(nodes)
+        self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
+        return entries, np.repeat(states - nodes, located.degrees) + self.graph.adjacency.neighbours[entries]
+
     def _next_level(
-        self, level: Level, hop: int, costs: Numeric, hops: npt.NDArray[np.int32], targets: Indices | None
+        self,
+        level: Level,
+        hop: int,
+        costs: Numeric,
+        hops: npt.NDArray[np.int32],
+        targets: Indices | None,
+        heaviest: float,
     ) -> Level:
         """Return the states at a number of hops, or those that are wanted, with the states before each on a best path.
 
@@ -265,7 +339,7 @@ class PathSearch:
         # Shortest paths form a DAG of tight edges: cost and hops of the end are those of the start plus the edge.
         is_tight = hops[states] == hop
         if self.graph.is_weighted:
-            is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
+            is_tight &= (costs[origin] + self.graph.weights[entries] == costs[states]) & (costs[states] <= heaviest)
         if targets is not None:
             is_tight &= np.isin(states, targets)
         parents, states = parents[is_tight], states[is_tight]
@@ -301,6 +375,31 @@ class PathSearch:
         yield FoundPaths(rows[0] // self.graph.width, np.stack(rows, axis=1) % self.graph.width, costs[rows[-1]])
 
     # -- k shortest --------------------------------------------------------------------------------------------
+
+    def _guided(self, sources: Ids, targets: Indices | None) -> Iterator[FoundPaths]:
+        """Yield the best paths of every wanted pair, and those that tie with the last."""
+        assert targets is not None
+        assert self.count is not None
+        graph, adjacency = self.graph, self.graph.adjacency
+        owners, ends = np.divmod(targets, graph.width)
+        back = replace(self, graph=graph.turned)
+        for end in np.unique(ends).tolist():
+            remaining, _ = back._distances(np.array([end], np.int64), graph.width, None)
+            for owner in owners[ends == end].tolist():
+                start = int(sources[owner])
+                if start == end:
+                    if self.bounds.minimum == 0:
+                        yield FoundPaths(np.array([owner]), np.array([[start]]), np.zeros(1))
+                    continue
+                for nodes, costs in find_k_shortest(
+                    start, end, self.count, self.bounds.maximum, adjacency.starts, adjacency.neighbours, graph.weights,
+                    remaining, self._reserve_partial,
+                ):  # fmt: skip
+                    yield FoundPaths(np.full(len(nodes), owner), nodes, costs)
+
+    def _reserve_partial(self, count: int) -> None:
+        self.run.check(self.where)
+        self.run.spending.reserve(count, _STATE_BYTES + 8, self.where)
 
     def _enumerate(self, sources: Ids, targets: Indices | None) -> Iterator[FoundPaths]:
         """Yield paths without a repeated node, level by level, until every wanted pair has enough of them.

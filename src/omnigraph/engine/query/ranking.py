@@ -296,10 +296,10 @@ class Ranking:
             return ranked_lists[0]
         k = _positive(self._k(run), "k", 60)
         first, second = ranked_lists
-        ids = np.concatenate([first.ids, second.ids[~np.isin(second.ids, first.ids)]])
-        scores = np.zeros(int(ids.max(initial=-1)) + 1)
-        for ranked in ranked_lists:
-            scores[ranked.ids] += 1.0 / (k + np.arange(len(ranked.ids)) + 1.0)
+        scores = np.zeros(max(int(ranked.ids.max(initial=-1)) for ranked in ranked_lists) + 1)
+        scores[first.ids] = 1.0 / (k + np.arange(len(first.ids)) + 1.0)
+        ids = np.concatenate([first.ids, second.ids[scores[second.ids] == 0.0]])
+        scores[second.ids] += 1.0 / (k + np.arange(len(second.ids)) + 1.0)
         # Equal scores keep the first call's order, and what only the second found comes after.
         order = np.argsort(-scores[ids], kind="stable")
         return Ranked(ids[order], scores[ids][order])
