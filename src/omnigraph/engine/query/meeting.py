@@ -126,15 +126,15 @@ class MeetingWalks:
             backward.append(backward[-1] + frontier * edges)
             frontier *= min(edges, _node_count(run, walk))
         length = len(self.walks)
-        costs = [forward[place] + backward[length - place] for place in range(length + 1)]
-        best = min(range(length + 1), key=lambda place: (costs[place], -place))
+        costs = [forward[steps] + backward[length - steps] for steps in range(length + 1)]
+        best = min(range(length + 1), key=lambda steps: (costs[steps], -steps))
         return Meeting(best, costs[best], costs[-1])
 
     def describe(self, meeting: Meeting) -> str:
         if meeting.forward == len(self.walks):
             return f"at ${self.walks[-1].walk.target}, over about {meeting.edges:.0f} edges"
-        place = self.walks[meeting.forward].walk.source
-        return f"at ${place}, over about {meeting.edges:.0f} edges instead of {meeting.edges_one_way:.0f}"
+        variable = self.walks[meeting.forward].walk.source
+        return f"at ${variable}, over about {meeting.edges:.0f} edges instead of {meeting.edges_one_way:.0f}"
 
     def _walk_back(self, run: QueryRun, walks: Sequence[Expand]) -> Rows:
         """Return what leads to the looked-up node, as rows that bind all of it and where it begins."""
@@ -157,17 +157,17 @@ class MeetingWalks:
 
     def _join(self, run: QueryRun, rows: Rows, walks: Sequence[Expand], back: Rows) -> Rows:
         """Join rows with what leads on from where they meet."""
-        place = walks[0].walk.source
-        rows = drop_null_rows(rows, place)
-        meets, count = back.columns[place], run.nodes(walks[0].walk.source_type).count
+        variable = walks[0].walk.source
+        rows = drop_null_rows(rows, variable)
+        meets, count = back.columns[variable], run.nodes(walks[0].walk.source_type).count
         starts = group_offsets(meets, count)
         matches = Adjacency(starts, np.argsort(meets, kind="stable"), None, back.count)
-        ids = rows.columns[place]
+        ids = rows.columns[variable]
         located = NeighbourRanges(matches, starts[:-1][ids], matches.degrees[ids])
         outer = rows.only(self.keep)
         run.spending.reserve(located.total, outer.row_bytes + back.row_bytes, self.title)
-        found = located.neighbours()
-        new = {name: column[found] for name, column in back.columns.items() if name in self.keep and name != place}
+        matched = located.neighbours()
+        new = {name: column[matched] for name, column in back.columns.items() if name in self.keep and name != variable}
         return outer.take(located.owners()).with_columns(new)
 
 

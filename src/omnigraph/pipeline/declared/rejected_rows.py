@@ -66,17 +66,17 @@ def keep_rows(
 
 
 def _write_rows(graph: Graph, prefix: str, lines: Iterable[RejectedLine]) -> dict[str, str]:
-    tables: dict[str, list[pa.Table]] = {}
+    tables: dict[TypeKey, list[pa.Table]] = {}
     for line in lines:
         if line.origin is not None:
-            tables.setdefault(str(line.type_key), []).append(line.origin.row)
+            tables.setdefault(line.type_key, []).append(line.origin.row)
     objects = session_of(graph).kernel.store.objects
     paths = {}
     for key, rows in tables.items():
         sink = io.BytesIO()
         pq.write_table(pa.concat_tables(rows, promote_options="permissive"), sink, compression="zstd")
-        paths[key] = f"{prefix}.{key.replace(':', '.')}.parquet"
-        objects.write(paths[key], sink.getvalue())
+        paths[str(key)] = f"{prefix}.{key.kind}.{key.name}.parquet"
+        objects.write(paths[str(key)], sink.getvalue())
     return paths
 
 
