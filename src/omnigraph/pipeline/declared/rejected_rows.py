@@ -69,6 +69,7 @@ def _write_rows(graph: Graph, prefix: str, lines: Iterable[RejectedLine]) -> dic
     tables: dict[TypeKey, list[pa.Table]] = {}
     for line in lines:
         if line.origin is not None:
+            assert line.type_key is not None, "the rows of a frame have a type"
             tables.setdefault(line.type_key, []).append(line.origin.row)
     objects = session_of(graph).kernel.store.objects
     paths = {}
