@@ -125,18 +125,9 @@ def check_diff(world: World, random: Random) -> None:
 def expected_changes(
     world: World, before: Commit, after: Commit, named: Schema
 ) -> tuple[set[tuple[str, str, str]], set[tuple[str, str, str]]]:
-    """Return the changes between two states: those that there must be, and those that there may be.
-
-    A required property that one of the states does not have yet is null there, which is no change by itself.
-    """
-    model = world.model
-    sides = [model.show(one.state, one.schema, named) for one in (before, after)]
-    loose: dict[str, set[str]] = {}
-    for id_, type_ in named.items():
-        pair = [one.schema.get(id_) for one in (before, after)]
-        for one in type_.properties:
-            if one.id in model.fills and any(side is None or side.find(one.id) is None for side in pair):
-                loose.setdefault(type_.table_key, set()).add(one.name)
+    """Return the changes between two states: those that there must be, and those that there may be."""
+    shown = [_compared(world, one, named) for one in (before, after)]
+    sides, loose = [side for side, _ in shown], shown[0][1] | shown[1][1]
     must, may = set[tuple[str, str, str]](), set[tuple[str, str, str]]()
     for key, entity in {*sides[0], *sides[1]}:
         old, new = (side.get((key, entity)) for side in sides)
@@ -144,9 +135,29 @@ def expected_changes(
             continue
         change = (key, entity, "insert" if old is None else "delete" if new is None else "update")
         may.add(change)
-        if old is None or new is None or any(old[name] != new[name] for name in old if name not in loose.get(key, ())):
+        if old is None or new is None or any(old[name] != new[name] for name in old if (key, name) not in loose):
             must.add(change)
     return must, may
+
+
+def _compared(world: World, commit: Commit, named: Schema) -> tuple[Shown, set[tuple[str, str]]]:
+    """Return a state as comparisons see it, and the properties of types whose values there may be others.
+
+    A required property that the state does not have yet holds its constant default, so that filling it is no change. If
+    its default is another one by now, or gone, it may be null or the one that it was.
+    """
+    model, loose = world.model, set[tuple[str, str]]()
+    shown = model.show(commit.state, commit.schema, named)
+    for id_, type_ in named.items():
+        stored = commit.schema.get(id_)
+        for one in type_.properties:
+            if one.id in model.fills and (stored is None or stored.find(one.id) is None):
+                if not one.is_required or one.default != model.fills[one.id]:
+                    loose.add((type_.table_key, one.name))
+                for (key, _), values in shown.items():
+                    if key == type_.table_key:
+                        values[one.name] = model.fills[one.id]
+    return shown, loose
 
 
 def check_commit_changes(world: World, random: Random) -> None:
@@ -165,11 +176,15 @@ def check_commit_changes(world: World, random: Random) -> None:
     found = set(changes)
     if len(found) != len(changes) or not must <= found <= may:
         raise Broken(f"changes of {commit.number}: missing {sorted(must - found)}, unexpected {sorted(found - may)}")
-    after = model.show(commit.state, commit.schema, named)
+    after, loose = _compared(world, commit, named)
     for one in page["changes"]:
         if "after" in one:
             key = (f"{one['kind']}:{one['type']['name']}", one["id"])
-            compare(f"image of {key}", {key: _image(one["after"])}, {key: after[key]})
+            images = (
+                {name: value for name, value in image.items() if (key[0], name) not in loose}
+                for image in (_image(one["after"]), after[key])
+            )
+            compare(f"image of {key}", {key: next(images)}, {key: next(images)})
 
 
 def _image(image: dict[str, Any]) -> dict[str, Any]:
