@@ -224,19 +224,17 @@ class PathSearch:
         width = self.graph.width
         starts = np.arange(len(sources), dtype=np.int64) * width + sources
         costs, hops = self._distances(starts, len(sources) * width, targets)
-        farthest, heaviest = self.bounds.maximum, np.inf
+        farthest, leads = self.bounds.maximum, None
         if targets is not None:
             ended = targets[np.isfinite(costs[targets])]
             farthest = min(farthest, int(hops[ended].max(initial=-1)))
-            # What is heavier than all of them leads to none of them.
-            heaviest = float(costs[ended].max(initial=-1.0))
+            leads = self._leading_to(ended, costs, hops)
         level = Level(starts, None, None)
         levels = [level]
         if self.bounds.minimum == 0:
             yield from self._trace(levels, targets, costs)
         for hop in range(1, farthest + 1):
-            # Nothing goes on from the last level, so that only the ends matter there.
-            level = self._next_level(level, hop, costs, hops, targets if hop == farthest else None, heaviest)
+            level = self._next_level(level, hop, costs, hops, leads)
             if len(level.states) == 0:
                 return
             levels.append(level)
@@ -316,14 +314,27 @@ class PathSearch:
         self.run.spending.reserve(len(entries), _STEP_BYTES, self.where)
         return entries, np.repeat(states - nodes, located.degrees) + self.graph.adjacency.neighbours[entries]
 
+    def _leading_to(self, ends: Indices, costs: Numeric, hops: npt.NDArray[np.int32]) -> Mask:
+        """Return the states on best paths to some ends, which a walk back along tight edges finds."""
+        back, frontier, leads = replace(self, graph=self.graph.turned), ends, flag_positions(ends, len(costs))
+        while len(frontier):
+            entries, before = back._reach(frontier)
+            degrees = back.graph.adjacency.degrees[frontier % self.graph.width]
+            is_tight = hops[before] + 1 == np.repeat(hops[frontier], degrees)
+            if self.graph.is_weighted:
+                is_tight &= costs[before] + back.graph.weights[entries] == np.repeat(costs[frontier], degrees)
+            before = before[is_tight]
+            frontier = distinct_below(before[~leads[before]], len(costs))
+            leads[frontier] = True
+        return leads
+
     def _next_level(
         self,
         level: Level,
         hop: int,
         costs: Numeric,
         hops: npt.NDArray[np.int32],
-        targets: Indices | None,
-        heaviest: float,
+        leads: Mask | None,
     ) -> Level:
         """Return the states at a number of hops, or those that are wanted, with the states before each on a best path.
 
@@ -339,9 +350,9 @@ class PathSearch:
         # Shortest paths form a DAG of tight edges: cost and hops of the end are those of the start plus the edge.
         is_tight = hops[states] == hop
         if self.graph.is_weighted:
-            is_tight &= (costs[origin] + self.graph.weights[entries] == costs[states]) & (costs[states] <= heaviest)
-        if targets is not None:
-            is_tight &= np.isin(states, targets)
+            is_tight &= costs[origin] + self.graph.weights[entries] == costs[states]
+        if leads is not None:
+            is_tight &= leads[states]
         parents, states = parents[is_tight], states[is_tight]
         rank = self.ranks[level.states[parents] % width] if self.bounds.is_backwards else parents
         order = stable_order([states, rank], len(states))
