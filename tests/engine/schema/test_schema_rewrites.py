@@ -55,6 +55,20 @@ def test_merge_of_a_wider_type_takes_over_what_the_target_left_alone(graph: Grap
     assert rows(graph, "edge:Knows") == {}
 
 
+@pytest.mark.parametrize("is_optimized", [True, False])
+def test_merge_of_a_wider_type_takes_over_what_the_target_has_as_the_base(graph: Graph, is_optimized: bool) -> None:
+    graph.schema.apply(WIDE, branch="review")
+    change(graph, f'update Person set {{ age: {2**40} }} where name = "Alice"', "review")
+    change(graph, 'update Person set { age: 26 } where name = "Bob"')
+    change(graph, 'update Person set { age: 25 } where name = "Bob"')
+    if is_optimized:
+        assert graph.maintenance.optimize().commit
+    before = rows(graph, PERSON)
+    graph.branches.merge("review")
+    merged = rows(graph, PERSON)
+    assert merged == {name: {**row, "age": 2**40 if name == "Alice" else row["age"]} for name, row in before.items()}
+
+
 def test_merge_of_a_wider_type_needs_it_on_a_target_that_changed(graph: Graph) -> None:
     graph.schema.apply(WIDE, branch="review")
     change(graph, f'update Person set {{ age: {2**40} }} where name = "Alice"', "review")

@@ -324,6 +324,30 @@ def test_unknown_parameter_value_names_the_parameter(graph: Graph) -> None:
     assert run(graph, "delete Vessel where teu = $t", "$t: I32", t="10").affected_nodes == 1
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ('insert File { name: "a" n: null body: $b }', {"n": None, "body": b"hi"}),
+        ('upsert File { name: "a" n: null body: $b }', {"n": None, "body": b"hi"}),
+        ('update File set { n: null body: $b } where name = "a"', {"n": None, "body": b"hi"}),
+        ('update File set { n: 2 body: null } where name = "a"', {"n": 2, "body": None}),
+    ],
+)
+def test_blob_is_written_beside_a_null(tmp_path: Path, statement: str, expected: dict[str, object]) -> None:
+    graph = og.init(tmp_path / "blobs.omni", "node File { name: String @key  n: I32?  body: Blob? }")
+    graph.mutate('query q($b: Blob) { insert File { name: "a" n: 1 body: $b } }', params={"b": b"old"})
+    graph.mutate(f"query q($b: Blob?) {{ {statement} }}", params={"b": b"hi"})
+    [row] = rows(graph, "node:File").values()
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_null_end_of_an_edge_is_refused_where_it_stands(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "edges.omni", "node N { name: String @key }  edge To: N -> N")
+    with pytest.raises(og.LanguageError, match="`to` is null, but an edge has both ends") as caught:
+        graph.mutate('query q() { insert To { from: "a" to: null } }')
+    assert [one.code for one in caught.value.context["diagnostics"]] == ["T3"]
+
+
 def test_update_of_an_entity_with_a_large_blob_counts_what_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,7 +190,7 @@ def rewrites_needed(merged: MergedSchema) -> list[Conflict]:
         for conflict in _target_rewrites(old, new)
     ]
     for old, new in compare(merged.theirs.catalog, merged.catalog).kept:
-        if _key_ids(old) != _key_ids(new) and not _is_same_data(merged.base, merged.theirs, new):
+        if _key_ids(old) != _key_ids(new) and not _has_base_entities(merged.base, merged.theirs, old):
             message = f"`{new.name}`: we changed its key; apply the change to the other side first"
             conflicts.append(Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message))
     return conflicts
@@ -207,18 +207,23 @@ def adopted_types(merged: MergedSchema) -> list[Type]:
         new
         for old, new in merged.reshaping.kept
         if any(_target_rewrites(old, new))
-        and _is_same_data(merged.base, merged.ours, new)
         and new.table_key in theirs
         and not any(_target_rewrites(theirs[new.table_key], new))
         and not compare_columns(theirs[new.table_key], new).changed
         and next(_pins_of([merged.theirs], new))[1].owner != owner
+        and _has_base_entities(merged.base, merged.ours, old)
     ]
 
 
-def _is_same_data(base: MergeBase[View], side: View, type_: Type) -> bool:
-    """Return True if a side has the very dataset of a type that the base has."""
-    refs = {pin.ref for _, pin in _pins_of([*base.states(), side], type_)}
-    return len(refs) == 1
+def _has_base_entities(base: MergeBase[View], side: View, type_: Type) -> bool:
+    """Return True if a side has the entities of a type that the base has, in the same dataset or in another version.
+
+    A version that only indexes or compacts the dataset, or takes changes back, leaves the entities as they were.
+    """
+    if not all(any(_pins_of([view], type_)) for view in base.states()):
+        return False
+    changes = (_changes(view, side, type_) for view in base.states())
+    return all(one is None or not one.count for one in changes)
 
 
 def _target_rewrites(old: Type, new: Type) -> Iterator[Conflict]:

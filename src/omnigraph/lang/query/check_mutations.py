@@ -336,6 +336,14 @@ def _is_constant(value: ast.Expression) -> bool:
     return isinstance(value, ast.Literal | ast.ListLiteral | ast.Variable)
 
 
+def _is_constant_or_null(value: ast.Expression) -> bool:
+    return _is_constant(value) or _is_null(value)
+
+
+def _is_null(value: ast.Expression) -> bool:
+    return isinstance(value, ast.Alias) and value.name == "null"
+
+
 def _insert(
     ctx: Context,
     statement: ast.Insert,
@@ -349,7 +357,7 @@ def _insert(
     if len(ctx.findings) == before:
         # Report a misspelt name once, not again as a missing property.
         _check_required(ctx, statement, target, verb, assigned)
-    if pattern is not None or not all(_is_constant(item.value) for item in known):
+    if pattern is not None or not all(_is_constant_or_null(item.value) for item in known):
         rows = pattern or PatternWrites(ctx, (), lower)
         return rows.insert(target, verb, known) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known, target)
@@ -382,7 +390,7 @@ def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> 
     if any(_reports_variable(ctx, item) for item in (statement.condition, *(item.value for item in known))):
         return None
     simple = _simple_condition(statement.condition)
-    if simple is None or not all(_is_constant(item.value) for item in known) or isinstance(target, EdgeType):
+    if simple is None or not all(_is_constant_or_null(item.value) for item in known) or isinstance(target, EdgeType):
         rows = _rows_where(ctx, statement, target, lower)
         settings = [replace(item, value=_qualify(item.value, target)) for item in known]
         return rows.update(target, _ROW, settings) if len(ctx.findings) == before else None
@@ -424,6 +432,11 @@ def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: Type) -> tup
     assignments: list[ir.Assignment] = []
     for item in items:
         column, type_ = columns[item.property.text]
+        if _is_null(item.value):
+            if column in ENDS.values():
+                ctx.report("T3", item.value.span, f"`{item.property.text}` is null, but an edge has both ends")
+            assignments.append(ir.Assignment(column, ir.Literal(None, replace(type_, nullable=True)), type_))
+            continue
         assert isinstance(item.value, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
         value = _value(ctx, item.value, item.property.text, type_)
         if value is not None:
