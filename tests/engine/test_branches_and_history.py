@@ -67,8 +67,8 @@ def test_commits_ask_storage_no_more_often_the_longer_history_is(graph: og.Graph
             asked.append(meter.since(before))
         costs.append(asked)
     assert costs[0] == costs[1]
-    # One probe for the head, with a policy as without.
-    assert [one["probe __manifest"] for one in costs[0]] == [1, 1]
+    # One probe for the head; with a policy, another for the names of the branches that commits are on.
+    assert [one["probe __manifest"] for one in costs[0]] == [1, 2]
 
 
 def test_commit_unknown_is_not_found(graph: og.Graph) -> None:

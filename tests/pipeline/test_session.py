@@ -369,6 +369,8 @@ def test_logging_is_configured_by_a_file_that_exists(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_running_session_is_used_as_it_is(spark: Any) -> None:
     """Neither another thread nor another number of cores reconfigures the session of the caller."""
+    # This makes it the active session, if a test before has made another one that.
+    spark.createDataFrame([("ann",)], "name string")
     own = dict(spark.sparkContext.getConf().getAll())
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     found: list[Any] = []

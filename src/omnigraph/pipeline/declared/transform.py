@@ -52,6 +52,9 @@ def run_statement(spark: Any, view: str, statement: str) -> Any:
 def run_traced_statement(spark: Any, view: str, statement: str, frames: Mapping[str, Any]) -> Any:
     """Return the result of a transform, with the origin of its rows if each of them comes from one row of a source."""
     plain = run_statement(spark, view, statement)
+    if getattr(spark, "_jsparkSession", None) is None:
+        # Spark Connect resolves the names of views when a frame is used, by which time they have no origin any more.
+        return plain
     traced = [name for name in find_views(statement, frames) if ORIGIN in frames[name].columns]
     candidates = (statement, add_column(statement, f"`{ORIGIN}`"))
     try:
