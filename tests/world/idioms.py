@@ -42,7 +42,9 @@ def mutate_on(model: Model, random: Random, branch: str) -> Step | None:
         return None
     call = {"call": "mutate", "source": source, "branch": branch, "params": mutation.texts.parameters}
     errors = mutation.errors
-    return Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors, must_fail=bool(errors))
+    step = Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors | mutation.may_fail)
+    step.must_fail = bool(errors)
+    return step
 
 
 def two_branches(world: World, random: Random) -> tuple[str, str] | None:
@@ -105,14 +107,15 @@ def widen_and_pick(world: World, random: Random) -> bool:
     do(world, migration.step())
     changed = [one for one in model.schema(pair[0]).values() if migration.before.get(one.id) != one]
     for _ in range(2):
-        do(world, _write_type(world, random, pair[0], changed[0]))
+        do(world, write_type(world, random, pair[0], changed[0]))
         head = model.head(pair[0])
         if head.parents:
             do(world, branching.replay_commit(model, random, "cherry_pick", head, pair[1]))
     return True
 
 
-def _write_type(world: World, random: Random, branch: str, type_: Type) -> Step | None:
+def write_type(world: World, random: Random, branch: str, type_: Type) -> Step | None:
+    """Return a load of entities of one type, unless there is none that succeeds."""
     load = Load(world.model, random, branch, types=[type_])
     load.mode = "merge"
     step = load.draw()
@@ -135,7 +138,7 @@ def add_and_trace(world: World, random: Random) -> bool:
     added = [one for one in nodes(world.model.schema(branch)) if one.id not in migration.before]
     for _ in range(2):
         if added:
-            do(world, _write_type(world, random, branch, added[0]))
+            do(world, write_type(world, random, branch, added[0]))
     return True
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.world.known import KNOWN
 from tests.world.model import Model, Row, copy_state
 from tests.world.mutations import broken_rules, new_row
 from tests.world.schema_model import ENDS, Schema, Type, TypeId
@@ -60,8 +59,6 @@ class Load:
 
     def draw_empty(self, type_: Type) -> Step | None:
         """Overwrite a type with a table that has no rows."""
-        if "X-3" in KNOWN:
-            return None
         self.form = self.random.choice(TABLE_FORMS)
         columns = {one.name: one.base for one in type_.properties}
         ends = {"from": "String", "to": "String"} if type_.ends else {}
