@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.world import branching, buckets, checks, foreign, policies, processes, upkeep
+from tests.world import branching, buckets, checks, foreign, pipelines, policies, processes, upkeep
 from tests.world.calls import Call
 from tests.world.idioms import IDIOMS, Idiom, mutate_on
 from tests.world.loads import Load
@@ -78,8 +78,13 @@ LOCAL = Flavour(220, IDIOMS, 0.06)
 BUCKET = Flavour(60, {**dict.fromkeys(IDIOMS, 0.2), **buckets.IDIOMS}, 0.15)
 
 
+PIPELINES = Flavour(pipelines.OPERATIONS, {**dict.fromkeys(IDIOMS, 0.2), **pipelines.IDIOMS}, 0.15)
+FLAVOURS = {5: BUCKET, 6: PIPELINES}
+
+
 def flavour_of(seed: int) -> Flavour:
-    return BUCKET if seed % 8 == 5 else LOCAL
+    """Choose by the seed; of the first four, which every change is tested with, all are local."""
+    return FLAVOURS.get(seed % 8, LOCAL)
 
 
 def operate(world: World, random: Random, flavour: Flavour, kinds: dict[str, tuple[Draw, float]]) -> bool:

@@ -24,11 +24,13 @@ from omnigraph.engine.write import ingest, write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
 from omnigraph.pipeline.bulk_load import column_mapping
+from omnigraph.pipeline.bulk_load.job import prepare_folder
+from omnigraph.pipeline.declared import rejected_rows, run, sources
 from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects import control_objects
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.read.dataset import MAX_VERSION, DatasetRef
-from tests.world.generator import Failure, run_history
+from tests.world.generator import BUCKET, LOCAL, PIPELINES, Failure, flavour_of, run_history
 
 # A module or class, the name of what is replaced, and by what.
 Patch = tuple[Any, str, Any]
@@ -94,6 +96,14 @@ def _newest_date(kernel: Any) -> int:
     return max((info.modified_us for info in kernel.store.objects.list("")), default=0)
 
 
+@contextmanager
+def _share_folder(self: Any) -> Iterator[Path]:
+    yield prepare_folder(self.recorder.folder / "rejected" / "all")
+
+
+# What pipelines asked of Spark's reader of CSV.
+_LENIENT = {**sources._STRICT_OPTIONS, "csv": {"mode": "FAILFAST", "columnPruning": "false", "enforceSchema": "false"}}
+
 MUTANTS: dict[str, list[Patch]] = {
     # A cherry-pick narrows values unchecked.
     "V1": [(module, "find_inexact", _convert_anything) for module in (exact_conversion, three_way)],
@@ -130,6 +140,12 @@ MUTANTS: dict[str, list[Patch]] = {
         for module in (ingest, column_mapping)
         for patch in ((module, "floats_of_decimals", _divide_decimals), (module, "loses_digits", _loses_nothing))
     ],
+    # Pipelines read CSV with the rules that Spark has for quotes, backslashes and null.
+    "P2": [(sources, "parse_csv_options", lambda *_: None), (sources, "_STRICT_OPTIONS", _LENIENT)],
+    # Progress belongs to the name of a pipeline or source.
+    "P3": [(run, "require_own_progress", lambda *_: None)],
+    # Rows that a run rejects are written to its report alone, which the next run empties.
+    "P4": [(rejected_rows, "_write_rows", lambda *_: {}), (run._Run, "_load_folder", _share_folder)],
     # A store is trusted with commits before it has proven that it honours conditions.
     "S1": [(control_objects, "require_conditional_puts", lambda *_: None), (Objects, "is_proven", True)],
     # The checksums of copies from a bucket are not recorded, and their ETags are others.
@@ -139,6 +155,10 @@ MUTANTS: dict[str, list[Patch]] = {
     # A merge of two lists loses what the other side added.
     "union": [(row_merge, "union_lists", lambda base, ours, theirs: ours)],
 }
+
+
+# Where mutants live, by the letter of their finding; P1 and the others are found anywhere.
+FLAVOURS = {"P": PIPELINES, "S": BUCKET}
 
 
 @contextmanager
@@ -165,18 +185,24 @@ def hunt(
     histories: int = HISTORIES_MAX,
     report: Callable[[str], None] = told,
 ) -> Failure | None:
-    """Run histories until one finds the mutant."""
+    """Run histories until one finds the mutant; the same operations must pass without it."""
     operations, started = 0, time.process_time()
-    with mutated(name):
-        for seed in range(1, histories + 1):
+    # Those first in which the feature is used.
+    seeds = sorted(range(1, histories + 1), key=lambda seed: flavour_of(seed) is not FLAVOURS.get(name[0], LOCAL))
+    for seed in seeds:
+        with mutated(name):
             result = run_history(seed, root=root)
-            operations += result.operations
-            if result.failure is not None:
-                reason = result.failure.reason.strip().splitlines()
-                seconds = time.process_time() - started
-                report(f"{name}: found after {operations} operations, {seconds:.0f} s (seed {seed}): {reason[0][:150]}")
-                report(f"    {reason[-1][:200]}")
-                return result.failure
+        operations += result.operations
+        if result.failure is None:
+            continue
+        reason = result.failure.reason.strip().splitlines()
+        seconds = time.process_time() - started
+        if run_history(seed, only=result.failure.operations, root=root).failure is not None:
+            report(f"{name}: seed {seed} fails without it, too: {reason[0][:150]}")
+            return None
+        report(f"{name}: found after {operations} operations, {seconds:.0f} s (seed {seed}): {reason[0][:150]}")
+        report(f"    {reason[-1][:200]}")
+        return result.failure
     report(f"{name}: not found in {operations} operations")
     return None
 

@@ -83,6 +83,8 @@ class World:
         self.log: list[str] = []
         # Every call that was made, with the commit that it made, if any.
         self.calls: list[tuple[Call, str | None]] = []
+        # Declared pipelines, by how they load.
+        self.desks: dict[str, Any] = {}
         # Of the operation that is under way.
         self.number = 0
 
