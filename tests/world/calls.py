@@ -365,6 +365,7 @@ def _spark() -> Any:
     from omnigraph.pipeline.spark.session import session
 
     spark = session("local[1]")
+    spark.sparkContext.setLogLevel("OFF")
     for name, value in {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}.items():
         spark.conf.set(name, value)
     return spark

@@ -355,7 +355,7 @@ def check_verify(world: World, random: Random) -> None:
 def check_clone(world: World, random: Random) -> None:
     """Clone the graph, or bring its clone up to date: all branches and a past state are the same there."""
     folder = world.scratch / "clone.omni"
-    if world.server is not None and random.random() < 0.6:
+    if world.server is not None and random.random() < 0.8:
         # Another place in the bucket, which no earlier clone has.
         target, is_update = f"{world.uri}.{world.number}.clone", False
     else:

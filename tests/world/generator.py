@@ -175,7 +175,7 @@ def run_history(
     number = -1
     stack = ExitStack()
     try:
-        server = stack.enter_context(buckets.bucket()) if flavour is BUCKET else None
+        server = stack.enter_context(buckets.bucket(is_opaque=seed % 16 == 5)) if flavour is BUCKET else None
         world = World(server.uri(f"{folder.name}.omni") if server else str(folder / "graph.omni"), folder, server)
         for number in numbers:
             done.append(number)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.world import branching, upkeep
+from tests.world import branching, checks, processes, upkeep
 from tests.world.loads import Load
 from tests.world.migrations import Migration
 from tests.world.model import Model
@@ -142,5 +142,42 @@ def add_and_trace(world: World, random: Random) -> bool:
     return True
 
 
+def kill_upkeep(world: World, random: Random) -> bool:
+    """Kill a process while it compacts or indexes; what it leaves behind is no damage."""
+    step = upkeep.optimize(world, random)
+    killed = world.counts["killed"]
+    processes.perform_elsewhere(world, step, random.randrange(processes.MOMENTS_MAX))
+    if world.counts["killed"] > killed:
+        checks.check_verify(world, random)
+    return True
+
+
+def flood(world: World, random: Random) -> bool:
+    """Load more rows than one batch has to a branch of its own, change some, and leave the branch."""
+    model = world.model
+    source = branching.any_branch(model, random)
+    among = [one for one in nodes(model.schema(source)) if not one.key]
+    step = branching.create_named(model, random, source) if among else None
+    if step is None or len(model.branches) >= branching.BRANCHES_MAX or not do(world, step):
+        return False
+    name = str(step.call["name"])
+    if do(world, Load(model, random, name).draw_many(random.choice(among), FLOOD_ROWS)):
+        checks.check_branch(world, world.graph, name)
+        if random.random() < 0.5:
+            do(world, mutate_on(model, random, name))
+            checks.check_branch(world, world.graph, name)
+    return do(world, branching.delete_named(model, name))
+
+
 Idiom = Callable[[World, Random], bool]
-IDIOMS: dict[Idiom, float] = {hotfix: 1.2, cross: 1.2, widen_and_pick: 1.5, empty: 1, add_and_trace: 1}
+IDIOMS: dict[Idiom, float] = {
+    hotfix: 1.2,
+    cross: 1.2,
+    widen_and_pick: 1.5,
+    empty: 1,
+    add_and_trace: 1,
+    kill_upkeep: 1,
+    flood: 0.15,
+}
+# Readers and writers work in batches of 8,192 rows.
+FLOOD_ROWS = 8_200

@@ -20,7 +20,7 @@ from omnigraph.engine import clone, entity_history, exact_conversion
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.maintain import cleanup, repair, retention, verify_files
 from omnigraph.engine.merge import row_merge, three_way
-from omnigraph.engine.write import ingest, write_authorization
+from omnigraph.engine.write import frames, ingest, write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
 from omnigraph.pipeline.bulk_load import column_mapping
@@ -137,7 +137,7 @@ MUTANTS: dict[str, list[Patch]] = {
     # Decimals become floats that are not the nearest.
     "P1": [
         patch
-        for module in (ingest, column_mapping)
+        for module in (frames, column_mapping)
         for patch in ((module, "floats_of_decimals", _divide_decimals), (module, "loses_digits", _loses_nothing))
     ],
     # Pipelines read CSV with the rules that Spark has for quotes, backslashes and null.
