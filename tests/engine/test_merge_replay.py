@@ -50,8 +50,10 @@ def test_revert_twice_changes_nothing_and_records_nothing(graph: Graph) -> None:
     first = set_age(graph, "Alice", 31)
     graph.revert(first)
     head = graph.snapshot().head
+    dry = graph.revert(first, dry_run=True)
     receipt = graph.revert(first)
     assert (receipt.outcome, receipt.commit, graph.snapshot().head) == ("already_up_to_date", None, head)
+    assert dry.outcome == "already_up_to_date"
 
 
 def test_revert_of_what_was_changed_since_is_a_conflict(graph: Graph) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.world.campaign import run_campaign
-from tests.world.generator import OPERATIONS, run_history
+from tests.world.generator import run_history
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
         result = run_history(options.seed, only=[int(one) for one in options.only.split(",")], root=root)
         print(result.failure.script() if result.failure else "nothing fails")
         return 1 if result.failure else 0
-    print(f"seeds from {options.seed} on, {options.operations} operations each", flush=True)
+    print(f"seeds from {options.seed} on", flush=True)
     summary = run_campaign(
         options.seed,
         options.seconds,
@@ -35,7 +35,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--operations", type=int, default=OPERATIONS)
+    parser.add_argument("--operations", type=int, help="how many in each history")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")
     parser.add_argument("--only", help="replay only these operations of the seed: 3,7,9")

@@ -31,6 +31,8 @@ from tests.world.steps import Step
 BRANCHES = ("b0", "b1", "b2", "b3", "b4", "review/x")
 TAGS = ("t0", "t1", "t2")
 BRANCHES_MAX = 5
+# How often a merge follows a dry run of itself.
+PREVIEW_SHARE = 0.3
 GONE = {"graph.version_reclaimed", "branch.not_found", "commit.not_found"}
 SCHEMA_CONFLICTS = {"DivergentSchema", "DropVsUpdate"}
 
@@ -141,6 +143,8 @@ def merge(model: Model, random: Random) -> Step | None:
 def merge_branches(model: Model, random: Random, source: str, into: str) -> Step:
     ours, theirs = model.head(into), model.head(source)
     call: dict[str, Any] = {"call": "merge", "source": source, "into": into}
+    if random.random() < PREVIEW_SHARE:
+        call["preview"] = True
     step = Step("merge", call, into, ours.state, ours.schema, merged=theirs.number)
     if theirs.number in model.past(ours.number):
         step.conflicts = set()
@@ -153,6 +157,7 @@ def merge_branches(model: Model, random: Random, source: str, into: str) -> Step
         return step
     base = find_base(model, [ours.number], theirs.number)
     if base.schema is None:
+        call.pop("preview", None)
         call["dry_run"] = True
         step.merged = None
         return step
@@ -228,6 +233,7 @@ class Sides:
             step.errors |= {"merge.conflict"}
             step.must_fail = bool(conflicts)
             if not is_certain:
+                step.call.pop("preview", None)
                 step.call["dry_run"] = True
                 step.state, step.schema, step.must_fail = self.states[1], step.schema, False
             return step
@@ -296,10 +302,13 @@ def replay_commit(model: Model, random: Random, kind: str, commit: Commit, branc
     parent = model.commits[commit.parents[0]]
     ours = model.head(branch)
     call: dict[str, Any] = {"call": "replay", "kind": kind, "commit_id": commit.id, "branch": branch}
+    if random.random() < PREVIEW_SHARE:
+        call["preview"] = True
     step = Step(kind, call, branch, ours.state, ours.schema)
     if {commit.number, parent.number} & model.doubtful:
         step.errors |= GONE
     if commit.schema != parent.schema:
+        call.pop("preview", None)
         call["dry_run"] = True
         step.errors |= {"merge.conflict"}
         return step

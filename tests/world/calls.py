@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
+from tests.world.known import KNOWN
 
 # The name of a call, then its arguments; JSON all the way down.
 Call = dict[str, Any]
@@ -49,12 +52,16 @@ def run(graph: Graph, call: Call) -> Answer:
     except OmniGraphError as error:
         if error.code.startswith("internal"):
             raise
-        return {
-            "error": error.code,
-            "rule": error.context.get("rule"),
-            "message": str(error),
-            "kinds": _kinds(error.context.get("conflicts")),
-        }
+        return _refusal(error)
+
+
+def _refusal(error: OmniGraphError) -> Answer:
+    return {
+        "error": error.code,
+        "rule": error.context.get("rule"),
+        "message": str(error),
+        "kinds": _kinds(error.context.get("conflicts")),
+    }
 
 
 def _kinds(conflicts: Any) -> list[Any]:
@@ -72,16 +79,42 @@ def _mutate(graph: Graph, source: str, branch: str, params: Mapping[str, Any], d
 
 
 def _merge(graph: Graph, source: str, into: str, **options: Any) -> Answer:
-    return _merge_answer(graph.branches.merge(source, into, **options))
-
-
-def _merge_answer(receipt: Any) -> Answer:
-    conflicts = [[one.kind.value, one.type_key, one.entity_id] for one in receipt.conflicts]
-    return {**_commit(receipt), "outcome": receipt.outcome, "bases": list(receipt.bases), "kinds": conflicts}
+    return _previewed(partial(graph.branches.merge, source, into), **options)
 
 
 def _replay(graph: Graph, kind: str, commit_id: str, branch: str, **options: Any) -> Answer:
-    return _merge_answer(getattr(graph, kind)(commit_id, branch, **options))
+    return _previewed(partial(getattr(graph, kind), commit_id, branch), **options)
+
+
+def _previewed(merge: Callable[..., Any], *, preview: bool = False, **options: Any) -> Answer:
+    """Make a merge, after a dry run of it if asked for; both are answered."""
+    dry = _merged(partial(merge, **options, dry_run=True)) if preview else None
+    answer = _merged(partial(merge, **options))
+    if dry is not None:
+        answer |= {"dry": _essence(dry), "done": _essence(answer)}
+    return answer
+
+
+def _merged(merge: Callable[[], Any]) -> Answer:
+    try:
+        receipt = merge()
+    except OmniGraphError as error:
+        if error.code.startswith("internal"):
+            raise
+        return _refusal(error)
+    conflicts = [[one.kind.value, one.type_key, one.entity_id] for one in receipt.conflicts]
+    counted = [one for one in receipt.types if not (one.adopted and "W4" in KNOWN)]
+    changes = [[str(one.type_key), one.inserted, one.updated, one.deleted] for one in counted]
+    found = {"outcome": receipt.outcome, "bases": list(receipt.bases), "kinds": conflicts, "changes": changes}
+    return {**_commit(receipt), **found}
+
+
+def _essence(answer: Answer) -> list[Any]:
+    """Return what a merge and its dry run must agree on: a run that meets conflicts fails, its dry run reports them."""
+    kinds = sorted(answer["kinds"], key=str)
+    if kinds or "error" in answer:
+        return [kinds, None if kinds else answer["error"]]
+    return [answer["outcome"], answer["bases"], answer["changes"]]
 
 
 def _create(graph: Graph, name: str, from_: str) -> Answer:
@@ -110,7 +143,10 @@ def _untag(graph: Graph, name: str) -> Answer:
 
 
 def _apply(graph: Graph, schema: str, branch: str) -> Answer:
-    return _commit(graph.schema.apply(schema, branch=branch))
+    planned = graph.schema.plan(schema, branch=branch)
+    receipt = graph.schema.apply(schema, branch=branch)
+    dry, done = ([one.render() for one in steps] for steps in (planned.steps, receipt.steps))
+    return {**_commit(receipt), "dry": dry, "done": done}
 
 
 def _optimize(graph: Graph, branch: str) -> Answer:
@@ -121,17 +157,39 @@ def _index(graph: Graph, branch: str) -> Answer:
     return _commit(graph.maintenance.ensure_indices(branch))
 
 
-def _cleanup(graph: Graph, keep: int, ages: list[list[Any]]) -> Answer:
+def _cleanup(graph: Graph, keep: int, ages: list[list[Any]], preview: str = "api") -> Answer:
     """Let files be of some ages, and clean up. What a running process left behind keeps its age."""
     if "://" not in graph.uri:
         _age_files(Path(graph.uri), ages)
-    dry = graph.maintenance.cleanup(keep=keep, dry_run=True)
+    dry = _preview_cleanup(graph, keep, preview)
     report = graph.maintenance.cleanup(keep=keep, confirm=True)
+    done: Any = report.to_json()
     return {
         "errors": [[str(one.type_key), str(one.error)] for one in report.datasets if one.error],
-        "dry": [[str(one.type_key), one.versions_removed, one.files_removed] for one in dry.datasets],
-        "done": [[str(one.type_key), one.versions_removed, one.files_removed] for one in report.datasets],
+        "dry": _removals(dry),
+        "done": _removals(done),
     }
+
+
+def _removals(report: Any) -> list[Any]:
+    """Return what a report of cleanup says was removed, or would be, and which dead operations were settled."""
+    counts = [[name, report[name]] for name in ("intents_rolled_forward", "intents_rolled_back")]
+    return [*counts, *(one for one in report["datasets"] if one["files_removed"] or one["error"])]
+
+
+def _preview_cleanup(graph: Graph, keep: int, preview: str) -> Any:
+    """Return what a cleanup says that it would do: by this handle, by one that cannot write, by the command line."""
+    if preview == "command":
+        from omnigraph.cli import main
+
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            main(["cleanup", graph.uri, "--keep", str(keep), "--dry-run", "--json"])
+        return json.loads(text.getvalue())
+    if preview == "read_only":
+        with og.open(graph.uri, read_only=True) as reader:
+            return reader.maintenance.cleanup(keep=keep, dry_run=True).to_json()
+    return graph.maintenance.cleanup(keep=keep, dry_run=True).to_json()
 
 
 def _age_files(root: Path, ages: list[list[Any]]) -> None:
@@ -266,7 +324,55 @@ def _csv_field(value: Any, base: str) -> str | None:
     return str(value)
 
 
+def _pipeline(graph: Graph, declaration: str, file: Any = None, is_retry: bool = False) -> Answer:
+    """Let a file come, and run a declared pipeline, or load what earlier runs have rejected."""
+    from omnigraph import pipeline
+    from omnigraph.pipeline.declared.config import parse_pipelines
+
+    folder = Path(f"{graph.uri}.pipelines")
+    if file is not None:
+        path = folder / file["path"] / file["name"]
+        if file["is_alone"]:
+            shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        columns: Mapping[str, str] = file["columns"]
+        rows = [{column: row.get(column) for column in columns} for row in file["rows"]]
+        if file["name"].endswith("csv"):
+            path.write_text(_csv_text(rows, columns), encoding="utf-8", newline="")
+        else:
+            arrays = {name: _array([row[name] for row in rows], base) for name, base in columns.items()}
+            pq.write_table(_with_decimals(pa.table(arrays)), path)
+    declared, report = parse_pipelines(declaration, folder=folder), folder / "report"
+    if is_retry:
+        done = pipeline.retry_rejected(graph, declared, report=report)
+    else:
+        done = pipeline.run(graph, declared, spark=_spark(), report=report)
+    files = {
+        path.parent.name: len(path.read_text().splitlines())
+        for path in sorted(report.glob("rejected/*/rejected.ndjson"))
+    }
+    return {
+        "commit": done.commit_id if done.status == "published" else None,
+        "status": done.status,
+        "run_id": done.run_id,
+        "rejected": done.rejected,
+        "files": {name: count for name, count in files.items() if count},
+    }
+
+
+@cache
+def _spark() -> Any:
+    from omnigraph.pipeline.spark.session import session
+
+    spark = session("local[1]")
+    spark.sparkContext.setLogLevel("OFF")
+    for name, value in {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}.items():
+        spark.conf.set(name, value)
+    return spark
+
+
 CALLS: dict[str, Any] = {
+    "pipeline": _pipeline,
     "mutate": _mutate,
     "load": _load,
     "merge": _merge,

@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.world.generator import OPERATIONS, Failure, History, run_history
+from tests.world.generator import Failure, History, run_history
 from tests.world.replay import script, shrink_calls
 from tests.world.shrink import SECONDS_MAX, shrink
 
@@ -36,7 +36,7 @@ def run_campaign(
     seed: int,
     seconds: float,
     *,
-    operations: int = OPERATIONS,
+    operations: int | None = None,
     jobs: int = 1,
     root: Path | None = None,
     failures_max: int = 1,

@@ -11,20 +11,18 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.world import branching, checks, policies, processes, upkeep
+from tests.world import branching, buckets, checks, foreign, pipelines, policies, processes, upkeep
 from tests.world.calls import Call
-from tests.world.idioms import IDIOMS, mutate_on
+from tests.world.idioms import IDIOMS, Idiom, mutate_on
 from tests.world.loads import Load
 from tests.world.migrations import Migration
 from tests.world.steps import Broken, Step
 from tests.world.world import World
-
-OPERATIONS = 220
-
 
 Draw = Callable[[World, Random], Step | None]
 
@@ -64,17 +62,39 @@ KINDS: dict[str, tuple[Draw, float]] = {
 # How often a call is made by another process, and how often the graph is opened anew.
 ELSEWHERE_SHARE = 0.06
 REOPEN_SHARE = 0.015
-IDIOM_SHARE = 0.06
 
 
-def operate(world: World, random: Random, kinds: dict[str, tuple[Draw, float]]) -> bool:
+@dataclass(frozen=True)
+class Flavour:
+    """Where a history takes place, and what may happen there beside everything else."""
+
+    operations: int
+    idioms: dict[Idiom, float]
+    idiom_share: float
+
+
+LOCAL = Flavour(220, IDIOMS, 0.06)
+# Each request costs more in a bucket.
+BUCKET = Flavour(60, {**dict.fromkeys(IDIOMS, 0.2), **buckets.IDIOMS}, 0.15)
+
+
+PIPELINES = Flavour(pipelines.OPERATIONS, {**dict.fromkeys(IDIOMS, 0.2), **pipelines.IDIOMS}, 0.15)
+FLAVOURS = {5: BUCKET, 6: PIPELINES}
+
+
+def flavour_of(seed: int) -> Flavour:
+    """Choose by the seed; of the first four, which every change is tested with, all are local."""
+    return FLAVOURS.get(seed % 8, LOCAL)
+
+
+def operate(world: World, random: Random, flavour: Flavour, kinds: dict[str, tuple[Draw, float]]) -> bool:
     """Do one random thing; False if there was nothing to do."""
     if random.random() < REOPEN_SHARE:
         world.note("reopen")
         world.counts["reopen"] += 1
         world.reopen()
-    if random.random() < IDIOM_SHARE:
-        [idiom] = random.choices(list(IDIOMS), list(IDIOMS.values()))
+    if random.random() < flavour.idiom_share:
+        [idiom] = random.choices(list(flavour.idioms), list(flavour.idioms.values()))
         return idiom(world, random)
     [kind] = random.choices(list(kinds), [weight for _, weight in kinds.values()])
     is_elsewhere = random.random() < ELSEWHERE_SHARE
@@ -97,11 +117,12 @@ CHECKS: dict[Callable[[World, Random], None], float] = {
     policies.check_queries: 0.08,
     policies.check_view: 0.05,
     checks.check_schema: 0.1,
-    checks.check_blame: 0.02,
-    checks.check_log: 0.02,
+    checks.check_blame: 0.04,
+    checks.check_log: 0.04,
     checks.check_feed: 0.008,
     checks.check_verify: 0.01,
     checks.check_clone: 0.003,
+    foreign.check_foreign: 0.003,
 }
 ALL_BRANCHES_SHARE = 0.1
 
@@ -140,25 +161,27 @@ class History:
 def run_history(
     seed: int,
     *,
-    operations: int = OPERATIONS,
+    operations: int | None = None,
     only: Collection[int] | None = None,
     root: Path | None = None,
     kinds: dict[str, tuple[Draw, float]] | None = None,
 ) -> History:
     """Run a history, or only some of its operations; stop at the first failure."""
-    kinds = kinds or KINDS
+    kinds, flavour = kinds or KINDS, flavour_of(seed)
     folder = Path(tempfile.mkdtemp(prefix="world-", dir=root))
-    numbers = sorted(only) if only is not None else range(operations)
+    numbers = sorted(only) if only is not None else range(operations or flavour.operations)
     done: list[int] = []
     world: World | None = None
     number = -1
+    stack = ExitStack()
     try:
-        world = World(str(folder / "graph.omni"))
+        server = stack.enter_context(buckets.bucket(is_opaque=seed % 16 == 5)) if flavour is BUCKET else None
+        world = World(server.uri(f"{folder.name}.omni") if server else str(folder / "graph.omni"), folder, server)
         for number in numbers:
             done.append(number)
             random = Random(f"{seed}:{number}")
             world.number = number
-            if operate(world, random, kinds):
+            if operate(world, random, flavour, kinds):
                 check_step(world, random, is_last=False)
         number += 1
         check_step(world, Random(f"{seed}:end"), is_last=True)
@@ -171,6 +194,7 @@ def run_history(
     finally:
         if world is not None:
             world.close()
+        stack.close()
         shutil.rmtree(folder, ignore_errors=True)
     return History(seed, len(done), world.counts)
 

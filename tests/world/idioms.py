@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.world import branching, upkeep
+from tests.world import branching, checks, processes, upkeep
 from tests.world.loads import Load
 from tests.world.migrations import Migration
 from tests.world.model import Model
@@ -42,7 +42,9 @@ def mutate_on(model: Model, random: Random, branch: str) -> Step | None:
         return None
     call = {"call": "mutate", "source": source, "branch": branch, "params": mutation.texts.parameters}
     errors = mutation.errors
-    return Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors, must_fail=bool(errors))
+    step = Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors | mutation.may_fail)
+    step.must_fail = bool(errors)
+    return step
 
 
 def two_branches(world: World, random: Random) -> tuple[str, str] | None:
@@ -105,14 +107,15 @@ def widen_and_pick(world: World, random: Random) -> bool:
     do(world, migration.step())
     changed = [one for one in model.schema(pair[0]).values() if migration.before.get(one.id) != one]
     for _ in range(2):
-        do(world, _write_type(world, random, pair[0], changed[0]))
+        do(world, write_type(world, random, pair[0], changed[0]))
         head = model.head(pair[0])
         if head.parents:
             do(world, branching.replay_commit(model, random, "cherry_pick", head, pair[1]))
     return True
 
 
-def _write_type(world: World, random: Random, branch: str, type_: Type) -> Step | None:
+def write_type(world: World, random: Random, branch: str, type_: Type) -> Step | None:
+    """Return a load of entities of one type, unless there is none that succeeds."""
     load = Load(world.model, random, branch, types=[type_])
     load.mode = "merge"
     step = load.draw()
@@ -135,9 +138,46 @@ def add_and_trace(world: World, random: Random) -> bool:
     added = [one for one in nodes(world.model.schema(branch)) if one.id not in migration.before]
     for _ in range(2):
         if added:
-            do(world, _write_type(world, random, branch, added[0]))
+            do(world, write_type(world, random, branch, added[0]))
     return True
 
 
+def kill_upkeep(world: World, random: Random) -> bool:
+    """Kill a process while it compacts or indexes; what it leaves behind is no damage."""
+    step = upkeep.optimize(world, random)
+    killed = world.counts["killed"]
+    processes.perform_elsewhere(world, step, random.randrange(processes.MOMENTS_MAX))
+    if world.counts["killed"] > killed:
+        checks.check_verify(world, random)
+    return True
+
+
+def flood(world: World, random: Random) -> bool:
+    """Load more rows than one batch has to a branch of its own, change some, and leave the branch."""
+    model = world.model
+    source = branching.any_branch(model, random)
+    among = [one for one in nodes(model.schema(source)) if not one.key]
+    step = branching.create_named(model, random, source) if among else None
+    if step is None or len(model.branches) >= branching.BRANCHES_MAX or not do(world, step):
+        return False
+    name = str(step.call["name"])
+    if do(world, Load(model, random, name).draw_many(random.choice(among), FLOOD_ROWS)):
+        checks.check_branch(world, world.graph, name)
+        if random.random() < 0.5:
+            do(world, mutate_on(model, random, name))
+            checks.check_branch(world, world.graph, name)
+    return do(world, branching.delete_named(model, name))
+
+
 Idiom = Callable[[World, Random], bool]
-IDIOMS: dict[Idiom, float] = {hotfix: 1.2, cross: 1.2, widen_and_pick: 1.5, empty: 1, add_and_trace: 1}
+IDIOMS: dict[Idiom, float] = {
+    hotfix: 1.2,
+    cross: 1.2,
+    widen_and_pick: 1.5,
+    empty: 1,
+    add_and_trace: 1,
+    kill_upkeep: 1,
+    flood: 0.15,
+}
+# Readers and writers work in batches of 8,192 rows.
+FLOOD_ROWS = 8_200

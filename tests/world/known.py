@@ -11,4 +11,6 @@ KNOWN: set[str] = {
     # A merge of a type that the other side widened is refused when the target has only indexed or compacted it, or
     # when it has the entities of the base again.
     "W3",
+    # The receipt of a fast-forward leaves out the types that it adopts; its dry run counts their changes.
+    "W4",
 }

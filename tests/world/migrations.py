@@ -6,7 +6,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.world.known import KNOWN
 from tests.world.model import Model, State, copy_state
 from tests.world.schema_model import WIDER, Property, Type, convert, nodes, source_text
 from tests.world.steps import Step
@@ -47,9 +46,7 @@ class Migration:
         draws += [self._rename_type, self._drop_type, self.widen, self.widen, self.widen]
         draws += [self._make_optional, self._make_required, self._grow_enum, self._toggle_index, self._toggle_unique]
         draws += [self._toggle_bounds, self._change_rule, self._change_default]
-        if not KNOWN & {"V3", "V7"}:
-            draws += [self._add_required] * 2
-        return draws
+        return [*draws, *[self._add_required] * 2]
 
     # -- properties ------------------------------------------------------------------------------------------------
 

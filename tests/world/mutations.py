@@ -54,16 +54,19 @@ class Mutation:
         self.texts = Texts()
         self.errors: set[str] = set()
         self.fresh = 0
+        # Codes that it may be refused with, or not.
+        self.may_fail: set[str] = set()
+        self.is_mixed = False
 
     def draw(self, patterns: float = 0.33) -> str | None:
         """Choose statements and apply them, by a pattern with this share; None if there is nothing to write."""
-        draws = [self._puts, self._puts, self._update, self._delete]
+        draws = [self._puts, self._puts, self._puts, self._update, self._update, self._delete, self._mixed]
         body = self._by_pattern() if self.random.random() < patterns else self.random.choice(draws)()
         if body is None:
             return None
         if not self.errors:
             self.errors = broken_rules(self.model, self.schema, self.state)
-        return self.texts.query(body)
+        return self.texts.query(body, is_mixed=self.is_mixed)
 
     # -- statements ------------------------------------------------------------------------------------------------
 
@@ -144,6 +147,27 @@ class Mutation:
         condition, test = self._condition(type_)
         self._delete_all(type_, [one for one, row in self._rows(type_).items() if test(row)])
         return f"delete {type_.name} where {condition}"
+
+    def _mixed(self) -> str | None:
+        """Write and delete in one mutation; each statement sees what those before it did, and the end is judged."""
+        self.is_mixed = True
+        texts: list[str] = []
+        written: set[TypeId] = set()
+        for _ in range(self.random.choice([2, 3, 4])):
+            draw = self.random.choice([self._put, self._put, self._update, self._delete])
+            before = {key: dict(rows) for key, rows in self.state.items()}
+            text = draw()
+            if text is None:
+                continue
+            named = next(one for one in self.schema.values() if one.name == text.split()[1])
+            if draw != self._put and named.id in written:
+                # Conditions that are no plain comparison read what is committed.
+                self.may_fail.add("language.rejected")
+            written |= {named.id, *(key for key, rows in self.state.items() if rows != before.get(key))}
+            if not named.ends:
+                written |= {one.id for one in edges(self.schema) if one.ends and named.id in one.ends}
+            texts.append(text)
+        return "  ".join(texts) or None
 
     # -- patterns --------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def mutate(world: World, random: Random) -> Step | None:
     call: dict[str, Any] = {"call": "mutate", "source": source, "branch": branch, "params": mutation.texts.parameters}
     call |= {"actor": ACTOR, "policy": policy_text(names)}
     errors = mutation.errors
-    step = Step("mutate as an actor", call, branch, mutation.state, mutation.schema, errors=errors)
+    step = Step("mutate as an actor", call, branch, mutation.state, mutation.schema, errors=errors | mutation.may_fail)
     step.must_fail = bool(errors)
     return step
 

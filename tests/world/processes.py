@@ -55,7 +55,7 @@ class Launcher:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("OMNIGRAPH_")}
+    return {name: value for name, value in os.environ.items() if name.startswith(("OMNIGRAPH_", "AWS_"))}
 
 
 @cache

@@ -59,6 +59,12 @@ class Questions:
             self._groups,
             self._search,
             self._nearest,
+            self._narrowed,
+            self._narrowed,
+            self._exists,
+            self._counted,
+            self._unwound,
+            self._first_of_each,
         ]
         return self.random.choice(draws)()
 
@@ -162,6 +168,74 @@ class Questions:
         order = f"order {{ nearest($a.{one.name}, [0.1, 0.2, 0.3]) }} limit 3"
         rows = [(entity,) for _, entity in ranked[:3]]
         return f"match {{ $a: {type_.name} }} return {{ $a.@id as a }} {order}", rows, True
+
+    def _narrowed(self) -> Question | None:
+        """Bind a variable twice, first as one of several types; what is left walks on."""
+        edge = self._edge()
+        if edge is None or edge.ends is None:
+            return None
+        source = self.schema[edge.ends[0]]
+        others = [one.name for one in nodes(self.schema) if one.id != source.id]
+        if not others:
+            return None
+        union = [source.name, *self.random.sample(others, min(len(others), self.random.choice([1, 2])))]
+        self.random.shuffle(union)
+        bindings = [f"$a: {'|'.join(union)}", f"$a: {source.name}"]
+        self.random.shuffle(bindings)
+        pairs = sorted({(row["from"], row["to"]) for row in self._of(edge).values()})
+        if self.random.random() < 0.5:
+            pattern = "  ".join([*bindings, f"$a {called(edge)} $b"])
+            return f"match {{ {pattern} }} return {{ $a.@id as a, $b.@id as b }}", pairs, False
+        having = {pair[0] for pair in pairs}
+        pattern = "  ".join([*bindings, f"not {{ $a {called(edge)} $_ }}"])
+        rows = [(one,) for one in self._of(source) if one not in having]
+        return f"match {{ {pattern} }} return {{ $a.@id as a }}", rows, False
+
+    def _exists(self) -> Question | None:
+        edge = self._edge()
+        if edge is None or edge.ends is None:
+            return None
+        source = self.schema[edge.ends[0]]
+        having = {row["from"] for row in self._of(edge).values()}
+        negated = self.random.choice(["", "not "])
+        found = [(one,) for one in self._of(source) if (one in having) == (not negated)]
+        pattern = f"$a: {source.name}  {negated}exists {{ $a {called(edge)} $b }}"
+        return f"match {{ {pattern} }} return {{ $a.@id as a }}", found, False
+
+    def _counted(self) -> Question | None:
+        edge = self._edge()
+        if edge is None or edge.ends is None:
+            return None
+        source = self.schema[edge.ends[0]]
+        # With a variable every edge counts, without one every destination.
+        ends = [(row["from"], entity) for entity, row in self._of(edge).items()]
+        variable = self.random.choice(["", "$e: "])
+        if not variable:
+            ends = list({(row["from"], row["to"]) for row in self._of(edge).values()})
+        counts = Counter(one for one, _ in ends)
+        column = f"count {{ $a {variable}{called(edge)} $b }} as n"
+        rows = [(one, counts[one]) for one in self._of(source)]
+        return f"match {{ $a: {source.name} }} return {{ $a.@id as a, {column} }}", rows, False
+
+    def _unwound(self) -> Question | None:
+        type_, one = self._property(nodes(self.schema), ("[String]", "[I32]", "[I64]"))
+        if one is None:
+            return None
+        rows = [(entity, item) for entity, row in self._of(type_).items() for item in row[one.name] or []]
+        pattern = f"$a: {type_.name}  unwind $a.{one.name} as $item"
+        return f"match {{ {pattern} }} return {{ $a.@id as a, $item as item }}", rows, False
+
+    def _first_of_each(self) -> Question | None:
+        type_, one = self._property(nodes(self.schema), ("I32", "String", "Bool"))
+        if one is None:
+            return None
+        groups: dict[Any, list[str]] = {}
+        for entity, row in sorted(self._of(type_).items()):
+            groups.setdefault(row[one.name], []).append(entity)
+        count = self.random.choice([1, 2])
+        rows = [(entity,) for entities in groups.values() for entity in entities[:count]]
+        order = f"order {{ $a.@id }} limit {count} per {{ $a.{one.name} }}"
+        return f"match {{ $a: {type_.name} }} return {{ $a.@id as a }} {order}", sorted(rows), True
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ def _members(type_: Type, before: Type | None) -> Iterator[str]:
         marks += " @index" * one.is_indexed + " @unique" * one.is_unique
         marks += f" @merge({one.merge})" if one.merge else ""
         if one.default is not None:
-            marks += f" @default({one.default if one.is_enum else json.dumps(one.default)})"
+            marks += f" @default({one.default if one.is_enum else json.dumps(one.default, ensure_ascii=False)})"
         yield f"{one.name}: {one.base}{'' if one.is_required else '?'}{marks}"
         if one.bounds:
             yield f"@range({one.name}, {one.bounds[0]}..{one.bounds[1]})"

@@ -74,8 +74,8 @@ class Texts:
             return f"{Decimal(value):f}.0" if value >= 1e16 else json.dumps(value)
         return json.dumps(value, ensure_ascii=False)
 
-    def query(self, body: str) -> str:
-        return f"query q({', '.join(self.declared)}) {{ {body} }}"
+    def query(self, body: str, *, is_mixed: bool = False) -> str:
+        return f"query q({', '.join(self.declared)}) {'@mixed ' if is_mixed else ''}{{ {body} }}"
 
 
 def _parameter(value: Any, base: str) -> Any:

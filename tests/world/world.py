@@ -10,6 +10,7 @@ from typing import Any
 
 import omnigraph as og
 from omnigraph.graph import Graph
+from tests.support.s3_server import S3Server
 from tests.world.calls import Answer, Call, run
 from tests.world.model import Model, Shown, State, same_state
 from tests.world.mutations import PLACEHOLDER
@@ -69,8 +70,10 @@ def first_schema(model: Model) -> dict[int, Type]:
 class World:
     """One graph beside its model."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, scratch: Path, server: S3Server | None = None) -> None:
         self.uri = uri
+        # A directory of its own on this machine, and the server that has the graph, if it is in a bucket.
+        self.scratch, self.server = scratch, server
         self.model = Model()
         schema = first_schema(self.model)
         self.graph: Graph = og.init(uri, source_text(schema))
@@ -80,13 +83,10 @@ class World:
         self.log: list[str] = []
         # Every call that was made, with the commit that it made, if any.
         self.calls: list[tuple[Call, str | None]] = []
+        # Declared pipelines, by how they load.
+        self.desks: dict[str, Any] = {}
         # Of the operation that is under way.
         self.number = 0
-
-    @property
-    def scratch(self) -> Path:
-        """A directory beside the graph."""
-        return Path(self.uri).parent
 
     def reopen(self) -> None:
         self.graph.close()
@@ -111,6 +111,9 @@ class World:
     def follow(self, step: Step, answer: Answer) -> None:
         """Hold an answer against what was expected, and change the model as the graph has changed."""
         self.calls[-1] = (step.call, answer.get("commit"))
+        if answer.get("dry") != answer.get("done"):
+            apart = [[one for one in answer[side] if one not in answer[other]] for side, other in PREVIEWS]
+            raise Broken(f"{step.kind} did {apart[0]}, its preview said {apart[1]}")
         if "error" in answer:
             self.log.append(f"   refused: {answer['error']} {answer['rule']} {answer['message'][:300]}")
             self._follow_refusal(step, answer)
@@ -187,6 +190,7 @@ class World:
         return learned
 
 
+PREVIEWS = (("done", "dry"), ("dry", "done"))
 VAGUE = ("UniqueViolation", "CardinalityViolation", "ValueConstraintViolation", "DivergentSchema", "DropVsUpdate")
 
 

@@ -177,7 +177,16 @@ class Application:
             return self._conflicted(self._receipt(sides, {}, {}, dry_run=True), error.conflicts)
         merged = merge_all(three, Resolutions(self.resolutions))
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), three, dry_run=True)
-        return self._conflicted(receipt, merged.conflicts) if merged.conflicts else receipt
+        if merged.conflicts:
+            return self._conflicted(receipt, merged.conflicts)
+        nothing = self._nothing(sides, merged.counts, three)
+        return receipt if nothing is None else self._receipt(nothing, {}, {}, dry_run=True)
+
+    def _nothing(self, sides: Sides, counts: Mapping[TypeKey, Counted], three: ThreeWayState) -> Sides | None:
+        """Return the sides of a replay that changes nothing, of which there is no commit; None for any other."""
+        if self.kind == "merge" or counts or three.changes_schema:
+            return None
+        return Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
 
     def _conflicted(self, receipt: MergeReceipt, conflicts: Sequence[Conflict]) -> MergeReceipt:
         """Return the receipt of a dry run with conflicts."""
@@ -227,8 +236,8 @@ class Application:
         if settled.conflicts:
             raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
         adopted = settled.adopted
-        if self.kind != "merge" and not settled.counts and not three.changes_schema:
-            nothing = Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
+        nothing = self._nothing(sides, settled.counts, three)
+        if nothing is not None:
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
