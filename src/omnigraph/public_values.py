@@ -417,8 +417,8 @@ class MergeReceipt(PublicValue):
     """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
 
     `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
-    merges. `types` leaves out types that were adopted without comparing rows. An actor who may not read the target
-    gets no bases, and always `merged`.
+    merges. `types` leaves out types that were adopted without comparing rows; a dry run compares these as well. An
+    actor who may not read the target gets no bases, and always `merged`.
     """
 
     computed: ClassVar = {"base": "base_commit_id"}

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 from tests.world.calls import Answer
-from tests.world.known import KNOWN
 from tests.world.merge_model import (
     Clash,
     Conflict,
@@ -188,7 +187,7 @@ class Sides:
             del rows
         # What the other side rewrote is taken over only if our side left the type alone.
         for id_, type_ in schemas[1].items():
-            if is_rewritten(base.get(id_), type_) and ("W3" in KNOWN or self._differs(base[id_], id_, 1, schemas[0])):
+            if is_rewritten(base.get(id_), type_) and self._differs(base[id_], id_, 1, schemas[0]):
                 self.may_conflict = True
 
     def _find_dropped(self, base: Schema, mine: Schema, yours: Schema, others: State) -> None:

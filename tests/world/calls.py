@@ -23,7 +23,6 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
-from tests.world.known import KNOWN
 
 # The name of a call, then its arguments; JSON all the way down.
 Call = dict[str, Any]
@@ -103,7 +102,7 @@ def _merged(merge: Callable[[], Any]) -> Answer:
             raise
         return _refusal(error)
     conflicts = [[one.kind.value, one.type_key, one.entity_id] for one in receipt.conflicts]
-    counted = [one for one in receipt.types if not (one.adopted and "W4" in KNOWN)]
+    counted = [one for one in receipt.types if not one.adopted]
     changes = [[str(one.type_key), one.inserted, one.updated, one.deleted] for one in counted]
     found = {"outcome": receipt.outcome, "bases": list(receipt.bases), "kinds": conflicts, "changes": changes}
     return {**_commit(receipt), **found}

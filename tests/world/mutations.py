@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
-from tests.world.known import KNOWN
 from tests.world.merge_model import find_violations
 from tests.world.model import Model, Row, State, copy_state
 from tests.world.schema_model import ENDS, Property, Schema, Type, TypeId, edges, nodes
@@ -92,15 +91,8 @@ class Mutation:
                 named[one.id] = random_value(self.random, one)
         if not named:
             return None
-        self._avoid_known(type_, named)
         self._apply_put(verb, type_, named)
         return f"{verb} {type_.name} {{ {self._assigns(type_, named)} }}"
-
-    def _avoid_known(self, type_: Type, named: Row) -> None:
-        blobs = [one.id for one in type_.properties if one.base == "Blob" and named.get(one.id) is not None]
-        if "W1" in KNOWN and blobs and None in named.values():
-            for one in blobs:
-                del named[one]
 
     def _assigns(self, type_: Type, named: Row) -> str:
         parts = []
