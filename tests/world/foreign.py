@@ -33,7 +33,7 @@ def check_foreign(world: World, random: Random) -> None:
     world.graph.clone(str(target))
     try:
         with og.open(target) as graph:
-            _leave_main(graph)
+            leave_main(graph)
         head = model.head("main")
         shown = model.show(head.state, head.schema, head.schema)
         _Foreign(str(target), random, list(head.schema.values()), shown).check()
@@ -41,7 +41,7 @@ def check_foreign(world: World, random: Random) -> None:
         shutil.rmtree(target)
 
 
-def _leave_main(graph: Graph) -> None:
+def leave_main(graph: Graph) -> None:
     """Delete all tags and other branches, so that one branch alone has the datasets."""
     for tag in graph.tags.list():
         graph.tags.delete(tag.name)

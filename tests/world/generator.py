@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.world import branching, buckets, checks, foreign, pipelines, policies, processes, upkeep
+from tests.world import branching, buckets, checks, drops, foreign, pipelines, policies, processes, upkeep
 from tests.world.calls import Call
 from tests.world.idioms import IDIOMS, Idiom, mutate_on
 from tests.world.loads import Load
@@ -123,6 +123,7 @@ CHECKS: dict[Callable[[World, Random], None], float] = {
     checks.check_verify: 0.01,
     checks.check_clone: 0.003,
     foreign.check_foreign: 0.003,
+    drops.check_hard_drop: 0.002,
 }
 ALL_BRANCHES_SHARE = 0.1
 

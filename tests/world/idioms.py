@@ -177,7 +177,7 @@ IDIOMS: dict[Idiom, float] = {
     empty: 1,
     add_and_trace: 1,
     kill_upkeep: 1,
-    flood: 0.15,
+    flood: 0.4,
 }
 # Readers and writers work in batches of 8,192 rows.
 FLOOD_ROWS = 8_200

@@ -41,6 +41,10 @@ class Migration:
         step.errors, step.must_fail = self.errors, bool(self.errors)
         return step
 
+    def drop(self) -> bool:
+        """Drop a property or a type."""
+        return self.random.choice([self._drop_property, self._drop_property, self._drop_type])()
+
     def _draws(self) -> list[Any]:
         draws = [self._add_property] * 4 + [self._rename_property, self._drop_property, self.add_type] * 2
         draws += [self._rename_type, self._drop_type, self.widen, self.widen, self.widen]

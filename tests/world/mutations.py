@@ -153,7 +153,7 @@ class Mutation:
                 continue
             named = next(one for one in self.schema.values() if one.name == text.split()[1])
             if draw != self._put and named.id in written:
-                # Conditions that are no plain comparison read what is committed.
+                # Updates of edges and conditions other than one comparison with a constant read what is committed.
                 self.may_fail.add("language.rejected")
             written |= {named.id, *(key for key, rows in self.state.items() if rows != before.get(key))}
             if not named.ends:
