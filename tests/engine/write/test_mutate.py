@@ -345,7 +345,8 @@ def test_null_end_of_an_edge_is_refused_where_it_stands(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "edges.omni", "node N { name: String @key }  edge To: N -> N")
     with pytest.raises(og.LanguageError, match="`to` is null, but an edge has both ends") as caught:
         graph.mutate('query q() { insert To { from: "a" to: null } }')
-    assert [one.code for one in caught.value.context["diagnostics"]] == ["T3"]
+    diagnostics: Any = caught.value.context["diagnostics"]
+    assert [one.code for one in diagnostics] == ["T3"]
 
 
 def test_update_of_an_entity_with_a_large_blob_counts_what_changes(
