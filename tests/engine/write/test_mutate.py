@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
