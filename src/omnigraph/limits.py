@@ -126,6 +126,7 @@ DECODE_ODD_LINES: Final = 128
 POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
+REMOTE_TAIL_FRAGMENTS_MAX: Final = 4
 
 # Maintenance: attempts to optimize a type that concurrent writers change, how long versions of the catalog are safe
 # from cleanup (in publish deadlines), and versions that one thread of cleanup reads before it reports.
