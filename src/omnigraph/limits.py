@@ -38,7 +38,7 @@ CLAIM_WATCH_SECONDS: Final = 5
 CLAIM_HOLD_SECONDS_MIN: Final = 2
 CLAIM_SECONDS_MAX: Final = 60
 CLAIM_POLL_SECONDS: Final = 0.01
-CLAIM_POLL_SECONDS_MAX: Final = 1
+CLAIM_POLL_SECONDS_MAX: Final = 2
 LONG_REPREPARE_MAX: Final = 8
 CONDITIONAL_PUT_ATTEMPTS_MAX: Final = 8
 COMMIT_WINDOW_ROWS: Final = 64
@@ -126,6 +126,7 @@ DECODE_ODD_LINES: Final = 128
 POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
+REMOTE_TAIL_FRAGMENTS_MAX: Final = 4
 
 # Maintenance: attempts to optimize a type that concurrent writers change, how long versions of the catalog are safe
 # from cleanup (in publish deadlines), and versions that one thread of cleanup reads before it reports.

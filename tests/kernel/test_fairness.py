@@ -16,9 +16,11 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import session_of
+from omnigraph.limits import CLAIM_POLL_SECONDS
 from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.locks import CLAIMS_FOLDER
+from omnigraph.manifest.locks import CLAIMS_FOLDER, QueueWait
+from tests.support.fleet_log import shape
 from tests.support.fleet_operations import in_thread, stranger
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
 from tests.support.s3_server import S3Server, s3_server
@@ -193,6 +195,31 @@ def test_claim_of_a_process_that_ended_delays_nobody_and_is_removed(tmp_path: Pa
     kernel.store.objects.write(f"{CLAIMS_FOLDER}/main/0-60000.json", body % this_process().host.encode())
     insert(kernel, {PERSON: ["a"]})
     assert claims_of(root) == []
+
+
+def listings_behind_a_claim(server: S3Server, seconds: float) -> int:
+    """Return how often a writer lists the claims while another one holds its claim for some time."""
+    kernel, claim = create(server.uri("g")), f"{CLAIMS_FOLDER}/main/0-60000.json"
+    kernel.store.objects.write(claim, b"{}")
+    waiting = in_thread(lambda: insert(kernel, {PERSON: ["a"]}))
+    time.sleep(seconds)
+    assert not waiting.done()
+    kernel.store.objects.delete(claim)
+    waiting.result(60)
+    assert ids_of(kernel, PERSON) == ["a"]
+    return sum(shape(request).startswith("LIST __claims") for request in list(server.requests))
+
+
+@pytest.mark.s3
+def test_writer_behind_a_claim_lists_the_queue_a_few_times(s3_server: S3Server) -> None:
+    assert listings_behind_a_claim(s3_server, 2.0) <= 16
+
+
+@pytest.mark.s3
+def test_writer_that_polls_all_the_time_is_caught(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueWait, "pause_seconds", lambda self, now: CLAIM_POLL_SECONDS)
+    monkeypatch.setattr(QueueWait, "must_list", lambda self, now: True)
+    assert listings_behind_a_claim(s3_server, 2.0) > 16
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff"])

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from omnigraph.limits import CLAIM_SECONDS_MAX
-from omnigraph.manifest.locks import Claim, ClaimQueue, Contention
+from omnigraph.limits import CLAIM_LOOK_COMMITS, CLAIM_POLL_SECONDS, CLAIM_SECONDS_MAX
+from omnigraph.manifest.locks import Claim, ClaimQueue, Contention, QueueWait
 from tests.support.fairness_model import Process, Rounds, World
 
 pytestmark = pytest.mark.slow
@@ -153,3 +153,42 @@ def test_claim_of_a_dead_process_blocks_others_until_its_deadline_only(dead: int
 def test_claims_that_never_expire_block_everybody() -> None:
     # Even then writers go ahead after the longest that a claim may count, because the publish decides, not the claim.
     assert longest_gap_after_a_death(1, queue=NeverExpires) >= 2 * CLAIM_SECONDS_MAX / 3
+
+
+class EagerWait(QueueWait):
+    """Asks all the time, as the next in line once did."""
+
+    def pause_seconds(self, now: float) -> float:
+        return CLAIM_POLL_SECONDS
+
+    def must_list(self, now: float) -> bool:
+        return True
+
+
+def requests_of_a_commit(count: int, **rules: object) -> tuple[float, float, int]:
+    """Return the listings and probes of those that wait, per commit of steady writers, and how many commits there are.
+
+    One listing tells a claimant its place, another that its turn has come.
+    """
+    world = World(3)
+    for number in range(count):
+        world.start(Process(world, INSERT, **rules).writes(begin=number / 10))  # type: ignore[arg-type]
+    world.run(SECONDS)
+    commits = world.storage.version
+    return world.requests["list"] / commits, world.requests["probe"] / commits, commits
+
+
+def test_lone_writer_claims_nothing_and_looks_seldom() -> None:
+    listings, probes, _ = requests_of_a_commit(1)
+    assert (listings <= 1 / CLAIM_LOOK_COMMITS + 0.01, probes) == (True, 0)
+
+
+@pytest.mark.parametrize(("count", "listings_max"), [(2, 3), (4, 6), (8, 7)])
+def test_claimants_ask_a_few_times_per_turn(count: int, listings_max: float) -> None:
+    listings, probes, commits = requests_of_a_commit(count)
+    assert listings <= listings_max
+    assert probes <= 4
+    eager_listings, _, eager_commits = requests_of_a_commit(count, wait=EagerWait)
+    assert eager_listings > listings_max
+    # Asking seldom costs little throughput.
+    assert commits >= 0.8 * eager_commits

@@ -7,12 +7,13 @@ is the order of requests; who looks, claims, waits and expires is decided by `Co
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from random import Random
 
 from omnigraph.limits import CLAIM_HOLD_SECONDS_MIN, CLAIM_SECONDS_MAX
-from omnigraph.manifest.locks import Claim, ClaimQueue, Contention
+from omnigraph.manifest.locks import Claim, ClaimQueue, Contention, QueueWait
 
 Steps = Generator[float, None, None]
 
@@ -48,6 +49,8 @@ class World:
         self.random = Random(seed)
         self.latency = latency
         self.storage = Storage()
+        # Requests about claims, and the probes of those that wait.
+        self.requests: Counter[str] = Counter()
         self._due: list[tuple[float, int, Steps]] = []
         self._count = 0
 
@@ -78,10 +81,11 @@ class Process:
         slowness: float = 1.0,
         contention: Callable[[], Contention] = Contention,
         queue: Callable[[str, float], ClaimQueue] = ClaimQueue,
+        wait: Callable[[Contention, int, float], QueueWait] = QueueWait,
     ) -> None:
         self.world, self.rounds, self.skew, self.slowness = world, rounds, skew, slowness
         self.contention = contention()
-        self.new_queue = queue
+        self.new_queue, self.new_wait = queue, wait
         self.durations: list[float] = []
         self.published_at: list[float] = []
         self.attempts = 0
@@ -89,6 +93,7 @@ class Process:
         self._queue: ClaimQueue | None = None
         self._first_at: float | None = None
         self._known = 0
+        self._caught_up = 0
 
     def clock(self) -> float:
         return self.world.now + self.skew
@@ -109,12 +114,16 @@ class Process:
     def _commit(self) -> Generator[float, None, str]:
         storage, contention, rounds = self.world.storage, self.contention, self.rounds
         lost, begun = 0, self.clock()
+        joins_at_once = contention.joins_at_once(self.clock())
         must_look, base = contention.must_look(self.clock()), self._known
         skips_probe = contention.may_skip_probe(self.clock())
         yield from self._requests(rounds.stage)
         yield from self._requests(rounds.prepare)
         head = base if skips_probe else storage.version
-        if must_look:
+        if joins_at_once:
+            yield from self._join(self.clock() - begun)
+        elif must_look:
+            self.world.requests["list"] += 1
             has_others = bool(storage.claims)
             contention.note_look(has_others, self.clock())
             if has_others:
@@ -127,7 +136,7 @@ class Process:
             if head != base or lost or self._queue is not None:
                 yield from self._requests(1)
                 base = head = storage.version
-                yield from self._requests(rounds.catch_up - 1)
+                yield from self._requests(0 if base == self._caught_up else rounds.catch_up - 1)
                 if lost:
                     yield from self._requests(rounds.prepare)
             self.attempts += 1
@@ -147,6 +156,7 @@ class Process:
 
     def _join(self, attempt_seconds: float) -> Steps:
         yield from self._requests(1)
+        self.world.requests["put"] += 1
         storage = self.world.storage
         hold = min(max(self.contention.hold_seconds(attempt_seconds), CLAIM_HOLD_SECONDS_MIN), CLAIM_SECONDS_MAX)
         # Names begin with the wrong clock of their process, to show that names decide nothing but ties.
@@ -158,14 +168,36 @@ class Process:
     def _wait(self) -> Steps:
         if self._queue is None or self._first_at is not None:
             return
-        begun = self.clock()
-        while True:
-            yield from self._requests(1)
-            ahead = self._queue.ahead(self.world.storage.listing(), self.clock())
-            if not ahead or self.clock() - begun >= CLAIM_SECONDS_MAX:
-                break
-            yield self.contention.poll_seconds(len(ahead))
+        begun, version = self.clock(), self._known
+        ahead = yield from self._count_ahead()
+        queue_wait = self.new_wait(self.contention, ahead, self.clock())
+        while queue_wait.ahead and self.clock() - begun < CLAIM_SECONDS_MAX:
+            yield queue_wait.pause_seconds(self.clock())
+            is_moved = queue_wait.is_next and (yield from self._has_moved(version))
+            if is_moved:
+                version = self.world.storage.version
+                queue_wait.note_move()
+            if queue_wait.must_list(self.clock()):
+                ahead = yield from self._count_ahead()
+                queue_wait.note_listing(ahead, self.clock())
+            if is_moved:
+                # What was published is read while the queue is listed.
+                yield from self._requests(self.rounds.catch_up - 2)
+                self._caught_up = version
         self._first_at = self.clock()
+
+    def _has_moved(self, version: int) -> Generator[float, None, bool]:
+        yield from self._requests(1)
+        self.world.requests["probe"] += 1
+        return self.world.storage.version > version
+
+    def _count_ahead(self) -> Generator[float, None, int]:
+        assert self._queue is not None
+        yield from self._requests(1)
+        self.world.requests["list"] += 1
+        listing = self.world.storage.listing()
+        self.contention.note_look(any(claim.name != self._queue.name for claim in listing), self.clock())
+        return len(self._queue.ahead(listing, self.clock()))
 
     def _leave(self) -> None:
         queue, self._queue = self._queue, None

@@ -238,7 +238,9 @@ class CommitLoop:
         """
         now = clock.elapsed()
         head: ObservedHead | None = None
-        if attempt.has_claims is None and line.contention.must_look(now):
+        if attempt.has_claims is None and line.contention.joins_at_once(now):
+            attempt.has_claims = True
+        elif attempt.has_claims is None and line.contention.must_look(now):
             has_claims = self._start(lambda: line.look(self._store))
             head = self._heads.refresh(attempt.branch, attempt.branch_id)
             attempt.has_claims = has_claims()
@@ -253,17 +255,21 @@ class CommitLoop:
 
         The next in the queue prepares on what the one before it has published, while that one deletes its claim.
         """
-        versions: list[int] = []
+        cached = self._heads.cached(attempt.branch_id)
+        versions = [cached.snapshot.version if cached is not None else 0]
 
-        def catch_up() -> None:
-            head = self._heads.refresh(attempt.branch, attempt.branch_id)
-            versions.append(head.snapshot.version)
+        def has_moved() -> bool:
+            versions.append(self._heads.refresh(attempt.branch, attempt.branch_id).snapshot.version)
+            return versions[-2] < versions[-1]
+
+        def prepare() -> None:
+            head = self._heads.cached(attempt.branch_id)
             # Preparing ahead of the turn is speculation: it is checked against the head again before it is published.
             is_prepared = attempt.prepared is not None and attempt.prepared[0].snapshot.version == versions[-1]
-            if versions[0] < versions[-1] and not is_prepared and attempt.policy.attempts:
+            if head is not None and not is_prepared and attempt.policy.attempts:
                 attempt.is_caught_up = attempt.prepare_on(head) is not None
 
-        return line.wait(self._store, catch_up)
+        return line.wait(self._store, has_moved, prepare)
 
     def _newest_known(self, attempt: Attempt, turn: BranchTurn) -> ObservedHead:
         # For an insert that was just prepared, the head was read meanwhile. Longer work checks again before it stages a
@@ -336,8 +342,11 @@ class CommitLoop:
         branch_id = base.snapshot.state.branch_id if base else resolved()
         skips_probe = recent is not None and self.turn(branch_id).may_skip_probe(recent.snapshot)
         line = self.turn(branch_id).line
-        must_look = line.contention.must_look(clock.elapsed())
-        has_claims = self._start(lambda: line.look(self._store)) if must_look else None
+        has_claims: Callable[[], bool] | None = None
+        if line.contention.joins_at_once(clock.elapsed()):
+            has_claims = partial(_identity, True)
+        elif line.contention.must_look(clock.elapsed()):
+            has_claims = self._start(lambda: line.look(self._store))
         if skips_probe and recent is not None:
             # The last commits were made here, so checking for claims replaces the probe; a stale head loses the race.
             base = recent

@@ -41,6 +41,8 @@ from omnigraph.store.store import Store
 
 CLAIMS_FOLDER = "__claims"
 _HOLD_FACTOR = 3
+# Doublings of a pause; all of them exceed its bound.
+_UNCHANGED_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,6 +80,8 @@ class Contention:
     _wins: int = CLAIM_LOOK_COMMITS + 1
     _watched_until: float = float("-inf")
     _attempt_seconds: float = 0.0
+    _turn_seconds: float = 0.0
+    _has_queue: bool = False
 
     def is_contended(self, now: float) -> bool:
         """Return True if other processes were recently seen writing or claiming."""
@@ -90,8 +94,13 @@ class Contention:
         """Return True if the last commits were probably made here, so that a check for claims can replace the probe."""
         return self._wins == CLAIM_LOOK_COMMITS and not self.is_contended(now)
 
+    def joins_at_once(self, now: float) -> bool:
+        """Return True if others were in the queue the last time: a listing before the claim would tell nothing new."""
+        return self._has_queue and self.is_contended(now)
+
     def note_look(self, has_others: bool, now: float) -> None:
         self._wins = 0
+        self._has_queue = has_others
         if has_others:
             self.note_contention(now)
 
@@ -109,9 +118,14 @@ class Contention:
     def note_attempt(self, seconds: float) -> None:
         self._attempt_seconds = seconds
 
-    def poll_seconds(self, ahead: int) -> float:
-        """Return how long to wait before polling the queue again: the next in line polls often, others seldom."""
-        return CLAIM_POLL_SECONDS + min((ahead - 1) * self._attempt_seconds / 2, CLAIM_POLL_SECONDS_MAX)
+    def note_turn(self, seconds: float) -> None:
+        """Record how long a claim of another process was first."""
+        self._turn_seconds = (self._turn_seconds + seconds) / 2 if self._turn_seconds else seconds
+
+    @property
+    def turn_seconds(self) -> float:
+        """How long a turn probably takes: as those that were watched, or else as the latest attempt of this process."""
+        return self._turn_seconds or self._attempt_seconds
 
     def hold_seconds(self, attempt_seconds: float) -> float:
         """Return how long a claim asks others to wait: the duration of the latest attempts, with a margin."""
@@ -161,6 +175,65 @@ class ClaimQueue:
         return now - self._first_since > hold_seconds(first.name)
 
 
+@dataclass(slots=True)
+class QueueWait:
+    """Decides how long a claimant pauses, and whether it lists the queue again or only probes for a new commit.
+
+    Requests follow turns, not time: behind others, a listing when most of their turns must be over; as the next in
+    line, probes more and more often towards the end of the turn, and a listing when a commit was published.
+    """
+
+    contention: Contention
+    ahead: int
+    changed_at: float
+    _listed_at: float = 0.0
+    _unchanged: int = 0
+    _has_moved: bool = False
+
+    def __post_init__(self) -> None:
+        self._listed_at = self.changed_at
+
+    @property
+    def is_next(self) -> bool:
+        return self.ahead == 1
+
+    def pause_seconds(self, now: float) -> float:
+        """Return how long to wait before the next request."""
+        turn, passed = self.contention.turn_seconds, now - self.changed_at
+        if self._has_moved:
+            # The one ahead has probably published, and its claim is being deleted.
+            seconds = CLAIM_POLL_SECONDS * (1 << self._unchanged)
+        elif self.is_next:
+            # What takes longer than expected may take much longer.
+            seconds = max((turn - passed) / 4, (passed - turn) / 8)
+        else:
+            # Half of the first turn is over, on average. Who wakes up too late lets the branch stand idle.
+            seconds = max((self.ahead - 1.5) * turn * 0.9, passed / 4)
+        return min(max(seconds, CLAIM_POLL_SECONDS), CLAIM_POLL_SECONDS_MAX)
+
+    def note_move(self) -> None:
+        """Record that a commit was published."""
+        if not self._has_moved:
+            self._has_moved, self._unchanged = True, 0
+
+    def must_list(self, now: float) -> bool:
+        """Return True if the queue may have changed: after a commit, or once a claim must have left without one."""
+        if not self.is_next or self._has_moved:
+            return True
+        seconds = max(self.contention.turn_seconds, CLAIM_POLL_SECONDS) * (1 << self._unchanged)
+        return now - self._listed_at >= min(seconds, CLAIM_POLL_SECONDS_MAX)
+
+    def note_listing(self, ahead: int, now: float) -> None:
+        """Record how many claims are ahead now."""
+        self._listed_at = now
+        if ahead < self.ahead:
+            self.contention.note_turn((now - self.changed_at) / (self.ahead - ahead))
+            self.changed_at, self._unchanged, self._has_moved = now, 0, False
+        else:
+            self._unchanged = min(self._unchanged + 1, _UNCHANGED_MAX)
+        self.ahead = ahead
+
+
 class ClaimLine:
     """The claim of this process on a branch; used by the thread that holds the process's turn."""
 
@@ -191,29 +264,38 @@ class ClaimLine:
         self._queue, self._first_at = ClaimQueue(name, clock.elapsed()), None
         self.contention.note_contention(clock.elapsed())
 
-    def wait(self, store: Store, catch_up: Callable[[], object]) -> bool:
+    def wait(self, store: Store, has_moved: Callable[[], bool], prepare: Callable[[], None]) -> bool:
         """Wait until no claim is ahead of this one, but never longer than a claim counts; return True if there was one.
 
-        `catch_up` is called while there is one more ahead, to read meanwhile what was published.
+        Once there is one more ahead, `has_moved` tells whether a commit was published, and `prepare` prepares on it
+        while that one deletes its claim.
         """
         if self._queue is None or self._first_at is not None:
             return False
-        begun, ahead, has_waited = clock.elapsed(), self._ahead(store), False
-        while ahead and clock.elapsed() < begun + CLAIM_SECONDS_MAX:
-            has_waited = True
-            clock.pause(self.contention.poll_seconds(len(ahead)))
-            is_next = len(ahead) == 1
-            if is_next and not store.root.is_local:
-                # On remote storage the two round trips overlap.
-                polled = store.pool.submit(self._ahead, store)
-                catch_up()
-                ahead = polled.result()
-            else:
-                if is_next:
-                    catch_up()
-                ahead = self._ahead(store)
+        begun, ahead = clock.elapsed(), self._ahead(store)
+        queue_wait = QueueWait(self.contention, len(ahead), clock.elapsed())
+        while queue_wait.ahead and clock.elapsed() < begun + CLAIM_SECONDS_MAX:
+            clock.pause(queue_wait.pause_seconds(clock.elapsed()))
+            is_moved = queue_wait.is_next and has_moved()
+            if is_moved:
+                queue_wait.note_move()
+            # On a disk a listing costs no more than a probe, and tells of owners that have exited.
+            if store.root.is_local or queue_wait.must_list(clock.elapsed()):
+                count = self._count_ahead(store, prepare if is_moved else None)
+                queue_wait.note_listing(count, clock.elapsed())
         self._first_at = clock.elapsed()
-        return has_waited
+        return bool(ahead)
+
+    def _count_ahead(self, store: Store, prepare: Callable[[], None] | None) -> int:
+        """Return how many claims are ahead, and prepare meanwhile: on remote storage the round trips overlap."""
+        if prepare is None:
+            return len(self._ahead(store))
+        if store.root.is_local:
+            prepare()
+            return len(self._ahead(store))
+        listed = store.pool.submit(self._ahead, store)
+        prepare()
+        return len(listed.result())
 
     def renew(self, store: Store, attempt_seconds: float) -> None:
         """After a lost race: replace a claim that has expired by a new one at the end of the queue."""
@@ -235,7 +317,9 @@ class ClaimLine:
 
     def _ahead(self, store: Store) -> Sequence[Claim]:
         assert self._queue is not None
-        ahead = self._queue.ahead(self._list(store), clock.elapsed())
+        claims, now = self._list(store), clock.elapsed()
+        self.contention.note_look(any(claim.name != self._queue.name for claim in claims), now)
+        ahead = self._queue.ahead(claims, now)
         if ahead and self._is_gone(store, ahead[0]):
             self._queue.drop(ahead[0].name)
             return ahead[1:]

@@ -18,6 +18,7 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.limits import REMOTE_TAIL_FRAGMENTS_MAX
 from omnigraph.store.blobs.cells import blob_bytes_outside
 from omnigraph.store.index.index_build import claimed_fragments, last_covered
 from omnigraph.store.read.dataset import Dataset, lance_errors
@@ -33,6 +34,8 @@ Rewritten: TypeAlias = RewriteResult
 
 # Folding happens inside a commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
+# An object store takes about as long to answer as to send this much.
+SMALL_TAIL_BYTES: Final = 1024 * 1024
 
 # Ids that a long compaction leaves to writers, who add fragments while it runs. There are four billion of them.
 IDS_LEFT_TO_WRITERS: Final = 1_024
@@ -186,24 +189,27 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
     Sizes are tiers, each `fragments_max` times the one before, so a row is rewritten once per tier and a history of
     n one-row commits leaves at most `fragments_max` fragments per tier. Fragments that an index covers stay, and so do
     those with blobs outside of their data files unless `moves_blobs`: folding writes them again.
+
+    On object stores a request costs more than its bytes: what is small stands in few files, whatever the tiers.
     """
     assert fragments_max >= 2
     fragments: Sequence[FragmentMetadata] = dataset.fragments
-    if len(fragments) <= fragments_max:
+    few = fragments_max if dataset.store.root.is_local else min(fragments_max, REMOTE_TAIL_FRAGMENTS_MAX)
+    if len(fragments) <= few:
         return None
-    tail = _tail(fragments, fragments_max)
+    tail = _tail(fragments, fragments_max, few)
     # Asking for coverage costs more than looking at sizes, and most commits end here.
     if not tail:
         return None
     covered = claimed_fragments(dataset)
     if covered.intersection(fragment.id for fragment in tail):
         fragments = _after_last(fragments, covered)
-        tail = _tail(fragments, fragments_max)
+        tail = _tail(fragments, fragments_max, few)
     outside = blob_bytes_outside(dataset, tail)
     if outside and moves_blobs:
-        tail = _tail(fragments, fragments_max, outside)
+        tail = _tail(fragments, fragments_max, few, outside)
     elif outside:
-        tail = _tail(_after_last(fragments, outside), fragments_max)
+        tail = _tail(_after_last(fragments, outside), fragments_max, few)
     if not tail:
         return None
     folded = {fragment.id for fragment in tail}
@@ -216,9 +222,12 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
 
 
 def _tail(
-    fragments: Sequence[FragmentMetadata], fragments_max: int, outside: Mapping[int, int] | None = None
+    fragments: Sequence[FragmentMetadata], fragments_max: int, few: int, outside: Mapping[int, int] | None = None
 ) -> list[FragmentMetadata]:
-    """Return the longest run at the end that ends in a full tier, or nothing; `outside` are bytes beside the files."""
+    """Return the longest run at the end that ends in a full tier or is small and has more than `few`, or nothing.
+
+    `outside` are bytes beside the files.
+    """
     size = tier = in_tier = folded = 0
     for run, fragment in enumerate(reversed(fragments), start=1):
         size += sum(file.file_size_bytes or 0 for file in fragment.files) + (outside or {}).get(fragment.id, 0)
@@ -227,7 +236,7 @@ def _tail(
         if (fragment_tier := _tier(fragment.num_rows, fragments_max)) > tier:
             tier, in_tier = fragment_tier, 0
         in_tier += fragment_tier == tier
-        if in_tier > fragments_max:
+        if in_tier > fragments_max or (few < run and few < fragments_max and size <= SMALL_TAIL_BYTES):
             folded = run
     return list(fragments[len(fragments) - folded :]) if folded else []
 
