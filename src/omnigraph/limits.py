@@ -105,6 +105,9 @@ DRAWN_HOPS_MAX: Final = 4
 # Writes: entities and bytes of one mutation or ingest, and how many violations are reported.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
+# Edges that follow renamed nodes: a node may have more of them than one write may otherwise hold.
+RENAMED_EDGES_MAX: Final = 1_000_000
+RENAMED_EDGE_BYTES_MAX: Final = 512 * 1024 * 1024
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
 BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
 # External blobs of a write: how many, their bytes, the length of an address, and how many are read at once.

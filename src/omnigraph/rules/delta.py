@@ -42,6 +42,7 @@ class Delta:
     """The rows that a write inserts or updates in a type, and the ids it deletes. `lines` are their input lines.
 
     `kept` are, by column, the ids of rows that keep their stored blob; in `rows` that column holds an empty blob.
+    `renamed` are ids of rows beside the ids under which they are committed.
     """
 
     type: NodeType | EdgeType
@@ -50,6 +51,7 @@ class Delta:
     deleted: Ids = field(default_factory=lambda: NO_IDS)
     lines: Numbers | None = None
     kept: Mapping[str, Ids] = field(default_factory=dict)
+    renamed: tuple[Ids, Ids] = (NO_IDS, NO_IDS)
 
     @property
     def key(self) -> TypeKey:
@@ -66,6 +68,10 @@ class Delta:
 
     def column(self, name: str) -> Column:
         return one_array(self.rows.column(name))
+
+    def committed_ids(self) -> Ids:
+        """Return for each row the id under which it is committed, if it is."""
+        return translate(self.ids, *self.renamed)
 
     def line(self, row: int) -> int | None:
         return None if self.lines is None else int(self.lines[row])
@@ -108,6 +114,15 @@ def is_among(values: Column, others: Column) -> Numbers:
 def without(values: Column, others: Column) -> Column:
     """Return the values that are not in `others`."""
     return values if len(others) == 0 else values.filter(pa.array(~is_among(values, others)))
+
+
+def translate(values: Column, old: Column, new: Column) -> Column:
+    """Return values in which each one of `old` is replaced by its counterpart in `new`.
+
+    >>> translate(pa.array(["a", "b"]), pa.array(["b"]), pa.array(["c"])).to_pylist()
+    ['a', 'c']
+    """
+    return values if len(old) == 0 else pc.coalesce(new.take(pc.index_in(values, value_set=old)), values)
 
 
 def last_of_each(ids: Ids) -> Numbers:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.write.statements import PendingType
+from omnigraph.engine.write.pending_changes import PendingType
 from omnigraph.rules.delta import without
 from tests.support.mutation_run import run_world
 

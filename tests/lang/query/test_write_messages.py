@@ -21,7 +21,7 @@ MISTAKES = [
     ('insert into A { k: "a" }', "Q000", "write the type right after `insert`"),
     ('insert E { src: "a", dst: "b", w: 1 }', "T11", "the ends of an edge are `from` and `to`"),
     ('merge A { k: "a" }', "Q000", "write `upsert Person"),
-    ('replace A { k: "a" }', "Q000", "a statement is `insert`, `create`, `upsert`, `update` or `delete`"),
+    ('replace A { k: "a" }', "Q000", "a statement is `insert`, `create`, `upsert`, `update`, `rename` or `delete`"),
     ("delete A", "Q000", "`where true` for all"),
     ("update A set { n: 1 } where n", "T7", "`n` is I32?, not a condition"),
     ("update A set { n: 1 } where $a.n = 1 or n = 2", "T6", "write the property alone, `n`"),

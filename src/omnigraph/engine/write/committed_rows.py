@@ -180,7 +180,7 @@ class CommittedRows:
         """Stream full rows that pass a test; blobs are replaced by whether there is one."""
         where = _lookup_condition(type_, test)
         if where is not None:
-            yield self._find_full_rows(type_, where)
+            yield self.rows_where(type_, where)
             return
         dataset, names = self._dataset(type_.table_key), arrow_schema(type_).names
         for rows in _scan(dataset, names, test.condition()):
@@ -189,9 +189,10 @@ class CommittedRows:
 
     def rows_of(self, type_: Type, ids: Ids) -> pa.Table:
         """Return the full rows of ids; blobs are replaced by whether there is one."""
-        return self._find_full_rows(type_, {"id": ids})
+        return self.rows_where(type_, {"id": ids})
 
-    def _find_full_rows(self, type_: Type, where: Mapping[str, Column]) -> pa.Table:
+    def rows_where(self, type_: Type, where: Mapping[str, Column]) -> pa.Table:
+        """Return the full rows in which each column of `where` holds one of its values, blobs as in `rows`."""
         dataset = self._dataset(type_.table_key)
         return self._full_rows(type_, dataset, find_rows(dataset, arrow_schema(type_).names, where))
 

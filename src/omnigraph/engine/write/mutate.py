@@ -14,8 +14,9 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.pending_changes import PendingChanges
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.statements import Constants, PendingChanges, Run
+from omnigraph.engine.write.statements import Constants, Run
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
     mask_hidden_type_errors,
@@ -103,6 +104,8 @@ def _check_permissions(may: WritePermissions, compiled: CompiledQuery, patterns:
         return
     statements = compiled.ir.statements
     may.check(statement.type_name for statement in statements)
+    # Edges of hidden types follow a renamed node as they fall with a deleted one; those that the actor sees it changes.
+    may.check(name for item in statements if isinstance(item, ir.Rename | ir.RenameMatched) for name in item.repointed)
     # `create` and `upsert` reveal whether an entity exists, and a pattern is a read.
     conditions = {
         item.type_name

@@ -124,7 +124,7 @@ def kept_blobs(base: Dataset, delta: Delta, replaced: pa.Table) -> list[StoredBl
     """Return the blobs that updated rows keep; `replaced` has the addresses of the rows they replace."""
     if not delta.kept:
         return []
-    rows = pc.index_in(delta.ids, value_set=one_array(replaced.column("id")))
+    rows = pc.index_in(delta.committed_ids(), value_set=one_array(replaced.column("id")))
     row_numbers = np.flatnonzero(pc.is_valid(rows))
     ids, row_ids = delta.ids.take(pa.array(row_numbers)), one_array(replaced.column(ROW_ID)).take(rows.drop_null())
     columns = {name: np.asarray(is_among(ids, blob_ids), np.bool_) for name, blob_ids in delta.kept.items()}
@@ -151,12 +151,20 @@ def _blobs(values: Any, target: Any) -> Any:
     return arrays.ExtensionArray.from_storage(target, struct)
 
 
-def check_size(type_: Type, entities: int, size: int) -> None:
+def check_size(
+    type_: Type,
+    entities: int,
+    size: int,
+    entities_max: int | None = None,
+    bytes_max: int | None = None,
+) -> None:
     """Raise if a write has too many entities or bytes of one type (E12); kept blobs do not count."""
-    if entities > WRITE_ENTITIES_MAX:
-        raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")
-    if size > WRITE_BYTES_MAX:
-        raise too_large(f"keyed write bytes for {type_.table_key}", WRITE_BYTES_MAX, size, type_.name, "bytes")
+    entities_max = WRITE_ENTITIES_MAX if entities_max is None else entities_max
+    bytes_max = WRITE_BYTES_MAX if bytes_max is None else bytes_max
+    if entities > entities_max:
+        raise too_large(f"keyed entities for {type_.table_key}", entities_max, entities, type_.name, "entities")
+    if size > bytes_max:
+        raise too_large(f"keyed write bytes for {type_.table_key}", bytes_max, size, type_.name, "bytes")
 
 
 def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule: str = "E12") -> LimitExceeded:

@@ -23,7 +23,7 @@ from omnigraph.lang.query.functions import FUNCTION_NAMES
 
 CompletionKind = Literal["keyword", "type", "edge", "property", "variable", "function", "annotation"]
 _PARTIAL: Final = re.compile(r"[$@]?\w*\Z")
-_MUTATIONS: Final = frozenset({"insert", "update", "delete", "create", "upsert"})
+_MUTATIONS: Final = frozenset({"insert", "update", "rename", "delete", "create", "upsert"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ QUERY_WORDS: Final = MappingProxyType(
         "starts_with": "True if a text begins with a text.",
         "insert": "Inserts an entity; a node of an existing key is replaced.",
         "update": "Changes properties: `update Type set { … } where property = value`.",
+        "rename": "Changes keys, and takes the edges of nodes along: `rename Type set { key: … } where key = …`.",
         "delete": "Deletes entities, and with nodes their edges.",
         "set": "The properties that an update changes.",
         "where": "Which entities a mutation changes, or what `any` and `all` test.",
@@ -103,7 +104,7 @@ SCHEMA_WORDS: Final = MappingProxyType(
 )
 ANNOTATIONS: Final = MappingProxyType(
     {
-        "key": "The identity of a node or edge; never changes. Several members: `@key(a, b)`, `@key(@src, @dst)`.",
+        "key": "The identity of a node or edge. Several members: `@key(a, b)`, `@key(@src, @dst)`.",
         "unique": "No two entities have the same value; nulls are exempt.",
         "index": "An index for fast lookup, or for words of a text.",
         "range": "`@range(property, low..high)`: inclusive bounds of a number.",
@@ -234,7 +235,7 @@ def block_owner(words: Words, index: int) -> str | None:
 
 def _mutated_type(words: Words, index: int, start: int) -> str | None:
     for position in range(index - 1, start, -1):
-        if words.text(position) in ("update", "delete"):
+        if words.text(position) in ("update", "rename", "delete"):
             name = words.text(position + 1)
             return name if name[:1].isupper() else None
     return None

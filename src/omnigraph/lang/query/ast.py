@@ -431,8 +431,9 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An update of a type where a condition holds; in both, a bare name is a property."""
+    """An `update` or `rename` of a type where a condition holds; in both, a bare name is a property."""
 
+    verb: str
     type: Name
     assignments: tuple[Assign, ...]
     condition: Expression
@@ -448,8 +449,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMatched:
-    """An update of a variable of the pattern before it."""
+    """An `update` or `rename` of a variable of the pattern before it."""
 
+    verb: str
     variable: Name
     assignments: tuple[Assign, ...]
     span: Span

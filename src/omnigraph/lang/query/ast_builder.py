@@ -246,13 +246,14 @@ class Builder(Transformer[Token, Any]):
 
     def update(self, word: Token, type_name: Token, *rest: Any) -> ast.Update:
         *assignments, condition = rest
-        return ast.Update(_name(type_name), tuple(assignments), _check_depth(condition), span_of(word, type_name))
+        span = span_of(word, type_name)
+        return ast.Update(str(word), _name(type_name), tuple(assignments), _check_depth(condition), span)
 
     def delete(self, word: Token, type_name: Token, condition: Operand) -> ast.Delete:
         return ast.Delete(_name(type_name), _check_depth(condition), span_of(word, type_name))
 
     def update_matched(self, word: Token, variable: Token, *assignments: ast.Assign) -> ast.UpdateMatched:
-        return ast.UpdateMatched(_name(variable), assignments, span_of(word, variable))
+        return ast.UpdateMatched(str(word), _name(variable), assignments, span_of(word, variable))
 
     def delete_matched(self, word: Token, variable: Token) -> ast.DeleteMatched:
         return ast.DeleteMatched(_name(variable), span_of(word, variable))

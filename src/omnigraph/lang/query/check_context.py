@@ -183,7 +183,7 @@ def types_read(query: ir.QueryIR, catalog: Catalog, written: Catalog) -> tuple[T
 
 
 def types_written(query: ir.QueryIR) -> tuple[TypeUse, ...]:
-    """Return the types a mutation writes, including edges deleted by cascade."""
+    """Return the types a mutation writes, including edges that are deleted or re-pointed with their nodes."""
     if isinstance(query, ir.ReadIR):
         return ()
     return tuple(sorted(set(statement_writes(query.statements))))
@@ -223,9 +223,11 @@ def pattern_reads(statement: ir.Matched, catalog: Catalog) -> Iterator[TypeUse]:
 
 
 def statement_writes(statements: Iterable[ir.Statement]) -> Iterator[TypeUse]:
-    """Yield the types that statements write, with the edges of deleted nodes."""
+    """Yield the types that statements write, with the edges of deleted and renamed nodes."""
     for statement in statements:
         kind = "node" if isinstance(statement, ir.Update) else statement.kind
         yield TypeUse(kind, statement.type_name)
         if isinstance(statement, ir.Delete | ir.DeleteMatched):
             yield from (TypeUse("edge", edge) for edge in statement.cascades)
+        elif isinstance(statement, ir.Rename | ir.RenameMatched):
+            yield from (TypeUse("edge", edge) for edge in statement.repointed)

@@ -81,7 +81,7 @@ class PatternWrites:
         if not self.is_valid:
             return None
         read = replace(self._read([self._id(target, variable)]), is_distinct=True)
-        return ir.DeleteMatched(target.kind, target.name, read, _cascades(self._ctx, target))
+        return ir.DeleteMatched(target.kind, target.name, read, _edges_at(self._ctx, target))
 
     def insert(self, target: Type, verb: ir.Verb, assignments: Sequence[ast.Assign]) -> ir.InsertMatched | None:
         """Return an insert for each row of the pattern."""
@@ -275,8 +275,8 @@ def _target(ctx: Context, name: ast.Name) -> Type | None:
     return target
 
 
-def _cascades(ctx: Context, target: Type) -> tuple[str, ...]:
-    """Return the edge types of which edges go with a deleted entity."""
+def _edges_at(ctx: Context, target: Type) -> tuple[str, ...]:
+    """Return the edge types of which edges go with a deleted or renamed entity."""
     return ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
 
 
@@ -294,8 +294,11 @@ def _write_matched(
         return None
     if isinstance(statement, ast.DeleteMatched):
         return pattern.delete(target, statement.variable.text)
-    known = _known_assignments(ctx, statement.assignments, target, is_update=True)
-    return pattern.update(target, statement.variable.text, known)
+    known = _known_assignments(ctx, statement.assignments, target, statement.verb)
+    if statement.verb == "rename" and _reports_no_key(ctx, statement.variable.span, known, target):
+        return None
+    updated = pattern.update(target, statement.variable.text, known)
+    return _renaming(ctx, updated, target) if statement.verb == "rename" and updated is not None else updated
 
 
 def _delete(ctx: Context, statement: ast.Delete, target: Type, lower: Lower) -> ir.Delete | ir.DeleteMatched | None:
@@ -305,7 +308,7 @@ def _delete(ctx: Context, statement: ast.Delete, target: Type, lower: Lower) -> 
     if simple is None:
         return _rows_where(ctx, statement, target, lower).delete(target, _ROW)
     predicate = _predicate(ctx, simple, target)
-    return None if predicate is None else ir.Delete(target.kind, target.name, predicate, _cascades(ctx, target))
+    return None if predicate is None else ir.Delete(target.kind, target.name, predicate, _edges_at(ctx, target))
 
 
 def _simple_condition(condition: ast.Expression) -> ast.Comparison | None:
@@ -352,7 +355,7 @@ def _insert(
     lower: Lower,
 ) -> ir.Insert | ir.InsertMatched | None:
     before, verb = len(ctx.findings), ir.Verb(statement.verb)
-    known = _known_assignments(ctx, statement.assignments, target, is_update=False)
+    known = _known_assignments(ctx, statement.assignments, target, verb)
     assigned = {item.property.text for item in statement.assignments}
     if len(ctx.findings) == before:
         # Report a misspelt name once, not again as a missing property.
@@ -386,28 +389,50 @@ def _check_required(ctx: Context, statement: ast.Insert, target: Type, verb: ir.
 
 def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> ir.Update | ir.UpdateMatched | None:
     before = len(ctx.findings)
-    known = _known_assignments(ctx, statement.assignments, target, is_update=True)
+    known = _known_assignments(ctx, statement.assignments, target, statement.verb)
+    is_rename = statement.verb == "rename"
+    if is_rename and len(ctx.findings) == before and _reports_no_key(ctx, statement.type.span, known, target):
+        return None
     if any(_reports_variable(ctx, item) for item in (statement.condition, *(item.value for item in known))):
         return None
     simple = _simple_condition(statement.condition)
     if simple is None or not all(_is_constant_or_null(item.value) for item in known) or isinstance(target, EdgeType):
         rows = _rows_where(ctx, statement, target, lower)
         settings = [replace(item, value=_qualify(item.value, target)) for item in known]
-        return rows.update(target, _ROW, settings) if len(ctx.findings) == before else None
+        updated = rows.update(target, _ROW, settings) if len(ctx.findings) == before else None
+        return _renaming(ctx, updated, target) if is_rename and updated is not None else updated
     assignments = _constants(ctx, known, target)
     predicate = _predicate(ctx, simple, target)
     if predicate is None or len(ctx.findings) != before:
         return None
+    if is_rename:
+        return ir.Rename(target.name, assignments, predicate, _edges_at(ctx, target))
     return ir.Update(target.name, assignments, predicate)
 
 
-def _known_assignments(
-    ctx: Context, items: tuple[ast.Assign, ...], target: Type, *, is_update: bool
-) -> tuple[ast.Assign, ...]:
+def _renaming(ctx: Context, updated: ir.UpdateMatched, target: Type) -> ir.RenameMatched:
+    return ir.RenameMatched(updated.kind, updated.type_name, updated.read, updated.types, _edges_at(ctx, target))
+
+
+def _reports_no_key(ctx: Context, span: Span, known: Sequence[ast.Assign], target: Type) -> bool:
+    """Report a `rename` that sets no member of a key."""
+    members = [name for name in target.key if name in target.properties]
+    if any(item.property.text in members for item in known):
+        return False
+    if members:
+        names = join_words([f"`{name}`" for name in members])
+        ctx.report("T12", span, f"`rename` of `{target.name}` sets no part of its key", f"set {names}, or use `update`")
+    else:
+        message = f"`{target.name}` has no key of properties that `rename` could set"
+        ctx.report("T12", span, message, "use `update`; its id never changes")
+    return True
+
+
+def _known_assignments(ctx: Context, items: tuple[ast.Assign, ...], target: Type, verb: str) -> tuple[ast.Assign, ...]:
     """Return the assignments to properties that exist; reports unknown, repeated and unchangeable ones."""
     columns = _columns(target)
-    fixed = dict.fromkeys(target.key, "part of the key") if is_update else {}
-    if is_update and isinstance(target, EdgeType):
+    fixed = dict.fromkeys(target.key, "part of the key") if verb == "update" else {}
+    if verb in ("update", "rename") and isinstance(target, EdgeType):
         fixed |= dict.fromkeys(ENDS, "an end")
     names: set[str] = set()
     known: list[ast.Assign] = []
@@ -419,12 +444,20 @@ def _known_assignments(
             _report_unknown_property(ctx, item.property, target, columns)
         elif name in fixed:
             message = f"`{name}` is {fixed[name]} of `{target.name}` and cannot be updated"
-            code = "T16" if name in ENDS else "E3"
-            ctx.report(code, item.property.span, message, f"insert a new {target.kind} and delete the old one")
+            if name in ENDS:
+                ctx.report("T16", item.property.span, message, "insert a new edge and delete the old one")
+            else:
+                ctx.report("E3", item.property.span, message, _rename_hint(target))
         else:
             known.append(item)
         names.add(name)
     return tuple(known)
+
+
+def _rename_hint(target: Type) -> str:
+    if isinstance(target, EdgeType):
+        return "`rename` instead of `update` gives the edge another key"
+    return "`rename` instead of `update` gives the node another key, and takes its edges along"
 
 
 def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: Type) -> tuple[ir.Assignment, ...]:

@@ -142,7 +142,10 @@ def _statement(statement: ir.Statement) -> str:
     values = ", ".join(f"{item.column}: {item.type} = {_show(item.value)}" for item in statement.assignments)
     if isinstance(statement, ir.Insert):
         return f"{statement.verb} {statement.kind} {statement.type_name} {values}"
-    return f"update node {statement.type_name} {values} where {_predicate(statement.predicate)}"
+    word, more = "update", ""
+    if isinstance(statement, ir.Rename):
+        word, more = "rename", f" with {', '.join(statement.repointed)}" if statement.repointed else ""
+    return f"{word} node {statement.type_name} {values} where {_predicate(statement.predicate)}{more}"
 
 
 def _matched(statement: ir.Matched) -> str:
@@ -152,7 +155,7 @@ def _matched(statement: ir.Matched) -> str:
     return f"{word} {statement.kind} {statement.type_name} {columns} for each row of{lines}"
 
 
-_WORDS: Final = {ir.UpdateMatched: "update", ir.DeleteMatched: "delete"}
+_WORDS: Final = {ir.UpdateMatched: "update", ir.RenameMatched: "rename", ir.DeleteMatched: "delete"}
 
 
 def _predicate(predicate: ir.Predicate) -> str:

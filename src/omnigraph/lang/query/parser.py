@@ -27,7 +27,7 @@ _GROUPS: Final[tuple[tuple[str, set[str], set[str]], ...]] = (
         {"CONTAINS", "STARTS_WITH", "ENDS_WITH", "MATCHES", "IS", "IN", "NOT_IN"} | _ARITHMETIC),
     ("an expression", {"VAR", "NAME", "STRING"}, {"NOT"} | _VALUES),
     ("a literal", {"STRING", "INT", "FLOAT", "BOOL"}, {"NAME", "OPEN_BRACKET", "SIGNED_INT", "SIGNED_FLOAT"}),
-    ("a statement", {"INSERT", "CREATE", "UPSERT", "UPDATE", "DELETE"}, set()),
+    ("a statement", {"INSERT", "CREATE", "UPSERT", "UPDATE", "RENAME", "DELETE"}, set()),
 )  # fmt: skip
 
 _WORDS: Final = {
@@ -110,7 +110,7 @@ def _check_pattern_used(source: Source, query: ast.Query) -> None:
             if following is None or isinstance(following, ast.Pattern):
                 raise _unused_pattern(source, query, statement, is_last=following is None)
         elif pattern is not None and isinstance(statement, ast.Update | ast.Delete):
-            verb = "update" if isinstance(statement, ast.Update) else "delete"
+            verb = statement.verb if isinstance(statement, ast.Update) else "delete"
             message = f"`{verb} {statement.type.text}` cannot be done for each row of the `match` before it"
             hint = f"`{verb}` a variable of the pattern, or put this statement before the `match`"
             raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, statement.span, hint),))
@@ -274,7 +274,7 @@ def _stage_hint(token: str, accepted: frozenset[str]) -> str | None:
         return None
     if token == "where":
         return "put the condition into a `match { … }` behind the `with`, or filter groups with `having`"
-    if token in ("insert", "create", "upsert", "update", "delete"):
+    if token in ("insert", "create", "upsert", "update", "rename", "delete"):
         return "the pattern of a mutation has no stages: read with a query, and write what it returns"
     return None
 
@@ -284,13 +284,13 @@ def _statement_hint(token: str, accepted: frozenset[str], text: str, offset: int
     if accepted == {"_WHERE"}:
         return "say which: `where …`, or `where true` for all"
     if accepted == {"_SET"}:
-        return "write `update … set { property: value }`"
+        return "write `update … set { property: value }`, or `rename …` for a key"
     if token == "into":
         return "write the type right after `insert`"
     if "ASSIGNED" in accepted and token.isidentifier() and re.match(r"\w+\s*=", text[offset : offset + _LOOK_BACK]):
         return f"a property is set with a colon: `{token}: …`"
     if {"INSERT", "UPDATE", "DELETE"} <= accepted and token.isidentifier():
-        return "a statement is `insert`, `create`, `upsert`, `update` or `delete`"
+        return "a statement is `insert`, `create`, `upsert`, `update`, `rename` or `delete`"
     return None
 
 

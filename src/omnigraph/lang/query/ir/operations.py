@@ -321,6 +321,13 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class Rename(Update):
+    """An update of a key; edges of the types in `repointed` follow the nodes to their new ids."""
+
+    repointed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """A delete; deleting a node also deletes its edges of the types in `cascades`."""
 
@@ -349,6 +356,13 @@ class UpdateMatched:
     type_name: str
     read: ReadIR
     types: tuple[PropertyType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameMatched(UpdateMatched):
+    """An update of the keys of entities; edges of the types in `repointed` follow the nodes to their new ids."""
+
+    repointed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
