@@ -238,3 +238,10 @@ def test_opened_and_served_graphs_satisfy_the_protocol(graph: og.Graph, served: 
                 key for key in wanted if key != "self" and (key not in actual or actual[key].kind != wanted[key].kind)
             ]
             assert (opened, name, problems) == (opened, name, [])
+
+
+@pytest.mark.parametrize("policy", ["policy.yaml", Path("policy.yaml"), None])
+def test_open_refuses_a_policy_that_is_not_compiled(tmp_path: Path, policy: Any) -> None:
+    og.init(tmp_path / "g.omni", schema="node P { k: String @key }").close()
+    with pytest.raises(og.errors.UsageError, match="load_bundle"):
+        og.open(tmp_path / "g.omni", policy=policy)

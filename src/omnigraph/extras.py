@@ -18,6 +18,8 @@ _LIBRARIES = {
     "lsp": ("pygls", "lsprotocol"),
     "shell": ("prompt_toolkit",),
 }
+# Libraries that others bring along: a message names the one that is asked for.
+_BROUGHT_BY = {"py4j": "pyspark", "lsprotocol": "pygls"}
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {library: extra for extra, libraries in _LIBRARIES.items() for library in libraries}
 )
@@ -61,5 +63,6 @@ def missing_extra(
     if library not in EXTRA_OF:
         return None
     extra = EXTRA_OF[library]
+    library = _BROUGHT_BY.get(library, library)
     message = f"{purpose} need `{library}`, which is not installed; run `pip install 'omnigraph[{extra}]'`"
     return error(f"{message}. {otherwise}" if otherwise else message, missing=library, extra=extra)

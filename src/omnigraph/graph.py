@@ -23,7 +23,7 @@ from omnigraph.engine.query.context import Caches
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
-from omnigraph.errors import CommitNotFound
+from omnigraph.errors import CommitNotFound, UsageError
 from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
@@ -92,7 +92,8 @@ def open(  # noqa: A001 - `og.open` reads as it should
         uri: A path or an `s3://` address.
         read_only: Reject every write.
         actor: Who uses the graph; required by a policy and recorded in commits.
-        policy: Which actor may do what; by default everything is allowed.
+        policy: Which actor may do what, as `omnigraph.policy.load_bundle(path)` returns it; by default everything is
+            allowed.
         meter: Counts storage requests.
 
     Returns:
@@ -126,6 +127,12 @@ def attach(
     meter: Meter = NO_METER,
 ) -> Graph:
     """Like `open`, without a request: the first call finds out whether there is a graph."""
+    if not hasattr(policy, "enforce"):
+        raise UsageError(
+            f"`policy` of a graph is a compiled policy, not {type(policy).__name__}; pass"
+            " `omnigraph.policy.load_bundle(path)`, or leave it out to allow everything",
+            argument="policy",
+        )
     return Graph(Kernel(Store(_location(uri), meter), read_only=read_only), actor=actor, policy=policy)
 
 

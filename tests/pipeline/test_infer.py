@@ -346,3 +346,17 @@ def test_true_and_false_of_pandas_are_booleans(tmp_path: Path) -> None:
         pipeline.load(graph, nodes={"Flags": str(tmp_path / "flags.csv")})
         counts = list(graph.query("match { $f: Flags $f.ok = true } return { count($f) as n }"))
         assert counts == [{"n": 20}]
+
+
+def test_delimiter_of_csv_files_is_used_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("name;age\nAda;36\nBob;40\n")
+    assert main(["schema", "infer", "--node", f"Person={people}", "--delimiter", ";"]) == 0
+    shown = capsys.readouterr().out
+    assert "name: String @key" in shown
+    assert "age: I64" in shown
+    assert "--delimiter ';'" in shown
+    inferred = pipeline.infer_schema(nodes={"Person": pipeline.Columns(str(people), delimiter=";")}, engine="local")
+    with og.init(tmp_path / "g.omni", schema=inferred.source) as graph:
+        pipeline.load(graph, **inferred.load_arguments(), engine="local")
+        assert graph.get("Person", "Ada")["age"] == 36  # type: ignore[index]

@@ -234,6 +234,15 @@ def files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
     return files
 
 
+def separator(delimiter: str | None) -> str | None:
+    """Return the character that an option names: `tab` is a tab.
+
+    >>> separator("tab"), separator(";")
+    ('\\t', ';')
+    """
+    return "\t" if delimiter in ("tab", "\\t") else delimiter
+
+
 def _with_columns(
     nodes: Mapping[str, str], edges: Mapping[str, str], maps: Sequence[str], delimiter: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -252,10 +261,9 @@ def _with_columns(
                 option="--map",
             )
         properties.setdefault(type_name, {})[column] = name
-    separator = "\t" if delimiter in ("tab", "\\t") else delimiter
     named = (
         {
-            name: replace(parse_columns(file), properties=properties.get(name, {}), delimiter=separator)
+            name: replace(parse_columns(file), properties=properties.get(name, {}), delimiter=separator(delimiter))
             for name, file in files.items()
         }
         for files in (nodes, edges)

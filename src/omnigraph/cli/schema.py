@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from omnigraph.cli.app import Reads, Writes
-from omnigraph.cli.load import Edges, Nodes, files_by_type
+from omnigraph.cli.load import Delimiter, Edges, Nodes, files_by_type, separator
 from omnigraph.cli.options import (
     Branch,
     DataLoss,
@@ -177,6 +177,7 @@ def infer(
     files: Inputs = None,
     node: Nodes = None,
     edge: Edges = None,
+    delimiter: Delimiter = None,
     out: Out = None,
     engine: Where = "auto",
     master: Master = None,
@@ -187,7 +188,9 @@ def infer(
         raise UsageError(f"`{out}` exists already; choose another file", path=str(out))
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
     with progress_bar():
-        inferred = infer_schema(files or [], nodes=nodes, edges=edges, engine=engine, master=master)
+        inferred = infer_schema(
+            files or [], nodes=nodes, edges=edges, delimiter=separator(delimiter), engine=engine, master=master
+        )
     line = inferred.source.removesuffix("\n")
     if out is not None:
         write_atomically(out, [inferred.source.encode()])

@@ -135,7 +135,7 @@ class PatternWrites:
             return ir.Literal(None, replace(type_, nullable=True))
         reason = misfit(value, type_) if isinstance(value, ir.Literal) else _misfit_of(value.type, type_)
         if reason is None:
-            return value
+            return ir.Literal((), type_) if isinstance(value, ir.Literal) and value.value == () else value
         name = item.property.text
         if isinstance(value, ir.Literal):
             self._ctx.report(

@@ -72,11 +72,14 @@ def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
     if type_.scalar is Scalar.BLOB:
         return "a Blob has no literal"
     if type_.scalar is Scalar.VECTOR and not type_.is_list:
-        if not (literal.type.is_list and literal.type.scalar in NUMBERS):
+        if not (literal.type.is_list and (literal.type.scalar in NUMBERS or not literal.value)):
             return f"{literal.type} is not a {type_}"
         assert isinstance(literal.value, tuple)
         length = len(literal.value)
         return None if length == type_.dimension else f"it has {length} numbers, not {type_.dimension}"
+    if literal.value == () and type_.is_list:
+        # An empty list is one of any type.
+        return None
     if not is_compatible(literal.type, type_):
         return f"{literal.type} is not {type_}"
     if type_.enum_values is not None:

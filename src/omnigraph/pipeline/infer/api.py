@@ -185,6 +185,7 @@ def infer_schema(
     *,
     nodes: Mapping[str, Any] | None = None,
     edges: Mapping[str, Any] | None = None,
+    delimiter: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
     master: str | None = None,
@@ -197,6 +198,7 @@ def infer_schema(
             file: a node type, or an edge type if two of its columns hold keys of node types.
         nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers).
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+        delimiter: What separates the fields of CSV files; by default a comma, or a tab in `.tsv`.
 
     Returns:
         The schema, which compiles, and the arguments of `pipeline.load` for the same input.
@@ -218,6 +220,14 @@ def infer_schema(
     check_type("edges", edges, Mapping | None)
     choice = RunnerChoice(engine, master, spark, is_flexible=False)
     inputs = _list_inputs(data, nodes or {}, edges or {})
+    if delimiter is not None:
+        inputs = replace(
+            inputs,
+            tables={
+                key: item if is_frame(item.data) else replace(item, delimiter=item.delimiter or delimiter)
+                for key, item in inputs.tables.items()
+            },
+        )
     with reporting_to(progress), TemporaryDirectory(prefix="omnigraph-infer-") as folder:
         written = {
             key: parse_columns(write_arrow(columns, folder, str(index)))
@@ -226,7 +236,9 @@ def infer_schema(
         frames = {key: columns.data for key, columns in written.items() if is_frame(columns.data)}
         splits = plan_ndjson(inputs.ndjson)
         for key, columns in written.items():
-            splits += plan_columns(key, Columns(columns.data)) if key not in frames else []
+            # Of the mapping, only how the file is read: what the columns are called is to be found.
+            table = Columns(columns.data, delimiter=inputs.tables[key].delimiter)
+            splits += plan_columns(key, table) if key not in frames else []
         runner = choice.by_input(sum(split.size for split in splits), frames.values(), "use a file")
         scan = Scan(runner, splits, frames)
         profiles = _check_names(scan.profile_tables(), inputs.tables)
@@ -318,13 +330,16 @@ def _header(inputs: _Input, nodes: Mapping[str, Columns], edges: Mapping[str, Co
     """Return the comment at the top: what to check, and the command that loads the files, if one can."""
     lines = ["A first schema, inferred from data. Check names, keys and enums before you use it."]
     words = [word for path in inputs.ndjson for word in ("--data", str(path))]
+    delimiters = {columns.delimiter or "," for tables in (nodes, edges) for columns in tables.values()}
     for option, tables in (("--node", nodes), ("--edge", edges)):
         for name, columns in tables.items():
-            if columns.properties or not isinstance(columns.data, str | os.PathLike):
+            if columns.properties or len(delimiters) > 1 or not isinstance(columns.data, str | os.PathLike):
                 return [
                     *lines,
                     "Load it with `pipeline.load(graph, **inferred.load_arguments())`, which maps the columns.",
                 ]
             ends = f":{columns.source}->{columns.target}" if columns.source else ""
             words += [option, f"{name}={columns.data}{ends}"]
+    for delimiter in delimiters - {","}:
+        words += ["--delimiter", "tab" if delimiter == "\t" else delimiter]
     return [*lines, f"Load: omnigraph load GRAPH {shlex.join(words)}"]
