@@ -138,7 +138,7 @@ COMMANDS = (
         "schema apply",
         "schema:apply",
         "Migrate a graph to a new schema, as one commit.",
-        "graph.omni --schema new.pg --as ada",
+        "graph.omni --schema new.pg --allow-drops --as ada",
     ),
     Command(
         "schema infer",

@@ -222,8 +222,8 @@ def _has_base_entities(base: MergeBase[View], side: View, type_: Type) -> bool:
     """
     if not all(any(_pins_of([view], type_)) for view in base.states()):
         return False
-    changes = (_changes(view, side, type_) for view in base.states())
-    return all(one is None or not one.count for one in changes)
+    differences = (_changes(view, side, type_) for view in base.states())
+    return all(changes is None or not changes.count for changes in differences)
 
 
 def _target_rewrites(old: Type, new: Type) -> Iterator[Conflict]:
