@@ -205,8 +205,11 @@ def flood(world: World, random: Random) -> bool:
     name = str(step.call["name"])
     if do(world, Load(model, random, name).draw_many(random.choice(among), FLOOD_ROWS)):
         checks.check_branch(world, world.graph, name)
-        if random.random() < 0.5:
-            do(world, mutate_on(model, random, name))
+        step = mutate_on(model, random, name)
+        if step is not None:
+            # One mutation writes no more than a batch.
+            step.errors.add("limit.exceeded")
+            do(world, step)
             checks.check_branch(world, world.graph, name)
     return do(world, branching.delete_named(model, name))
 
