@@ -193,7 +193,8 @@ def _preview_cleanup(graph: Graph, keep: int, preview: str) -> Any:
 
 def _age_files(root: Path, ages: list[list[Any]]) -> None:
     """Set the age of each file by its place in the list of names: hours ago."""
-    files = sorted(path for path in root.rglob("*") if path.is_file() and "__recovery" not in path.parts)
+    intents = root.glob("__recovery/*.json")
+    files = sorted({path for path in root.rglob("*") if path.is_file()} - {*intents})
     now = datetime.now(UTC).timestamp()
     for index, path in enumerate(files):
         hours = ages[index % len(ages)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from tests.world import branching, checks, processes, upkeep
 from tests.world.loads import Load
 from tests.world.migrations import Migration
 from tests.world.model import Model
-from tests.world.mutations import Mutation
+from tests.world.mutations import Mutation, broken_rules
 from tests.world.schema_model import Type, nodes
 from tests.world.steps import Step
+from tests.world.values import random_value
 from tests.world.world import World
 
 
@@ -142,6 +144,46 @@ def add_and_trace(world: World, random: Random) -> bool:
     return True
 
 
+def clash(world: World, random: Random) -> bool:
+    """Set one property of one entity on two branches, often one that has a rule for merges, and merge them."""
+    model, pair = world.model, two_branches(world, random)
+    if pair is None:
+        return False
+    schemas, states = [model.schema(one) for one in pair], [model.state(one) for one in pair]
+    shared = [
+        (type_.id, one.id, entity)
+        for type_ in nodes(schemas[0])
+        if type_.key and type_.id in schemas[1]
+        for one in type_.free
+        if one.base != "Blob" and schemas[1][type_.id].find(one.id) is not None
+        for entity in states[0].get(type_.id, {}).keys() & states[1].get(type_.id, {}).keys()
+    ]
+    ruled = [place for place in shared if schemas[0][place[0]].member(place[1]).merge]
+    if not shared:
+        return False
+    place = random.choice(sorted(ruled if ruled and random.random() < 0.7 else shared))
+    for branch in pair:
+        do(world, _set_one(model, random, branch, *place))
+    return do(world, branching.merge_branches(model, random, *pair))
+
+
+def _set_one(model: Model, random: Random, branch: str, type_id: int, property_id: int, entity: str) -> Step:
+    """Set a property of an entity to any value."""
+    mutation = Mutation(model, random, branch, None)
+    type_ = mutation.schema[type_id]
+    key, one = type_.member(type_.key[0]), type_.member(property_id)
+    changes = {one: random_value(random, one)}
+    named = mutation.texts.write(model.value(mutation.state[type_id][entity], key.id), key.base)
+    body = f"update {type_.name} set {{ {mutation.set_text(changes)} }} where {key.name} = {named}"
+    mutation.set_all(type_, changes, [entity])
+    errors = broken_rules(model, mutation.schema, mutation.state)
+    call: dict[str, Any] = {"call": "mutate", "source": mutation.texts.query(body), "branch": branch}
+    call["params"] = mutation.texts.parameters
+    step = Step("mutate", call, branch, mutation.state, mutation.schema, errors=errors)
+    step.must_fail = bool(errors)
+    return step
+
+
 def kill_upkeep(world: World, random: Random) -> bool:
     """Kill a process while it compacts or indexes; what it leaves behind is no damage."""
     step = upkeep.optimize(world, random)
@@ -163,8 +205,11 @@ def flood(world: World, random: Random) -> bool:
     name = str(step.call["name"])
     if do(world, Load(model, random, name).draw_many(random.choice(among), FLOOD_ROWS)):
         checks.check_branch(world, world.graph, name)
-        if random.random() < 0.5:
-            do(world, mutate_on(model, random, name))
+        step = mutate_on(model, random, name)
+        if step is not None:
+            # One mutation writes no more than a batch.
+            step.errors.add("limit.exceeded")
+            do(world, step)
             checks.check_branch(world, world.graph, name)
     return do(world, branching.delete_named(model, name))
 
@@ -176,6 +221,7 @@ IDIOMS: dict[Idiom, float] = {
     widen_and_pick: 1.5,
     empty: 1,
     add_and_trace: 1,
+    clash: 2,
     kill_upkeep: 1,
     flood: 0.4,
 }

@@ -129,8 +129,8 @@ class Mutation:
         if type_ is None or changes is None:
             return None
         condition, test = self._condition(type_)
-        self._set_all(type_, changes, [one for one, row in self._rows(type_).items() if test(row)])
-        return f"update {type_.name} set {{ {self._set_text(changes)} }} where {condition}"
+        self.set_all(type_, changes, [one for one, row in self._rows(type_).items() if test(row)])
+        return f"update {type_.name} set {{ {self.set_text(changes)} }} where {condition}"
 
     def _delete(self) -> str | None:
         type_ = self._type()
@@ -248,8 +248,8 @@ class Mutation:
         if changes is None or self.random.random() < 0.25:
             self._delete_all(type_, found)
             return f"match {{ {pattern} }} delete {variable}"
-        self._set_all(type_, changes, found)
-        return f"match {{ {pattern} }} update {variable} set {{ {self._set_text(changes)} }}"
+        self.set_all(type_, changes, found)
+        return f"match {{ {pattern} }} update {variable} set {{ {self.set_text(changes)} }}"
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -283,10 +283,10 @@ class Mutation:
         chosen = self.random.sample(free, min(len(free), self.random.choice([1, 1, 2])))
         return {one: random_value(self.random, one) for one in chosen}
 
-    def _set_text(self, changes: dict[Property, Any]) -> str:
+    def set_text(self, changes: dict[Property, Any]) -> str:
         return "  ".join(f"{one.name}: {self.texts.write(value, one.base)}" for one, value in changes.items())
 
-    def _set_all(self, type_: Type, changes: dict[Property, Any], found: list[str]) -> None:
+    def set_all(self, type_: Type, changes: dict[Property, Any], found: list[str]) -> None:
         rows = self.state.get(type_.id, {})
         for entity in found:
             rows[entity] = dict(rows[entity])
