@@ -1,7 +1,7 @@
 """Processes that die while they apply a schema: one child for each graph and moment given.
 
-Run as `python -m tests.support.schema_crash_child SCHEMA [ROOT POINT NUMBER]...`; prints an exit status a line. It has
-loaded everything and used nothing, because a process that has used Lance cannot be forked safely.
+Run as `python -m tests.support.schema_crash_child SCHEMA [ROOT BRANCH POINT NUMBER]...`; prints an exit status a line.
+It has loaded everything and used nothing, because a process that has used Lance cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import open as open_graph
 
 
-def die(root: str, schema: str, point: Point, number: int) -> None:
+def die(root: str, branch: str, schema: str, point: Point, number: int) -> None:
     """Apply the schema, and die when the point is passed for the given time."""
     passed = 0
 
@@ -27,16 +27,16 @@ def die(root: str, schema: str, point: Point, number: int) -> None:
             failpoints.kill("")
 
     with failpoints.armed({point: count}):
-        open_graph(root).schema.apply(schema)
+        open_graph(root).schema.apply(schema, branch=branch)
 
 
 def main(schema: str, *jobs: str) -> None:
     warnings.simplefilter("ignore")
     assert og.__version__
-    for root, point, number in zip(jobs[::3], jobs[1::3], jobs[2::3], strict=True):
+    for root, branch, point, number in zip(*(jobs[part::4] for part in range(4)), strict=True):
         pid = os.fork()
         if pid == 0:
-            die(root, schema, Point(point), int(number))
+            die(root, branch, schema, Point(point), int(number))
             os._exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 

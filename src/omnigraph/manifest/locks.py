@@ -267,8 +267,8 @@ class ClaimLine:
     def wait(self, store: Store, has_moved: Callable[[], bool], prepare: Callable[[], None]) -> bool:
         """Wait until no claim is ahead of this one, but never longer than a claim counts; return True if there was one.
 
-        Once there is one more ahead, `has_moved` is True after a commit was published, and `prepare` prepares on it
-        while that one deletes its claim.
+        Once there is one more ahead, `has_moved` asks for a newly published commit, and `prepare` prepares on it while
+        that one deletes its claim.
         """
         if self._queue is None or self._first_at is not None:
             return False

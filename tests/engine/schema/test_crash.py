@@ -54,7 +54,7 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
     for point, number in MOMENTS:
         root = tmp_path / f"{point.value}-{number}.omni"
         shutil.copytree(origin, root)
-        jobs += [str(root), point.value, str(number)]
+        jobs += [str(root), "main", point.value, str(number)]
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.schema_crash_child", NEXT, *jobs],
         cwd=REPOSITORY,
@@ -67,7 +67,7 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
     origin_after = og.open(origin)
     origin_after.schema.apply(NEXT)
     after = image(origin_after)
-    for (point, _), place in zip(MOMENTS, jobs[::3], strict=True):
+    for (point, _), place in zip(MOMENTS, jobs[::4], strict=True):
         graph = og.open(place)
         found = image(graph)
         assert found == (after if point in HAPPENED else before), point

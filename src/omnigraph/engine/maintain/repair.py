@@ -13,7 +13,7 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain import system_actor
 from omnigraph.engine.session import GraphSession
-from omnigraph.errors import UsageError, VersionMismatch
+from omnigraph.errors import StorageError, StorageKind, UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -27,6 +27,7 @@ from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
 from omnigraph.public_values import Commit, PublicValue, named
+from omnigraph.store.files.manifest_file import UnknownManifest
 from omnigraph.store.files.reachability import StoredManifest, missing_files, stored_versions
 from omnigraph.store.files.versions import operations
 from omnigraph.store.lance_schema import physical_schema
@@ -68,8 +69,10 @@ MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 _DISPLACED = "it has the number of a version that the graph has published; it can only be discarded"
 _OTHER_COLUMNS = "its columns are no longer those of the type; it can only be discarded"
 _NO_ROW_IDS = "its rows have lost their ids; it can only be discarded"
-_LOST = "files of the published version are missing"
+_UNREADABLE = "its newest version cannot be read; it can only be discarded"
+_LOST = "files of the published version are missing or damaged"
 _NOT_NEWER = f"{_LOST}, and storage holds no newer version; restore the dataset from a clone or a backup"
+_NEWEST_DAMAGED = f"{_LOST}, and so is the newest version; restore the dataset from a clone or a backup"
 _NOT_OWNED = f"{_LOST}, which another branch owns; restore the dataset from a clone or a backup, or delete this branch"
 _NOT_DISCARDED = f"{_LOST}, so nothing would remain of the type; adopt the newest version with `force`"
 
@@ -169,7 +172,12 @@ def _classify_type(kernel: Kernel, snapshot: Snapshot, type_: Type) -> TypeRepai
             return _classify_lost(kernel, snapshot, type_, drift.newest if drift else pin.version)
     if drift is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
-    newest = kernel.store.open_latest(pin.path, pin.fork)
+    newest = _open_newest(kernel, pin)
+    if newest is None:
+        error: str | None = _DISPLACED if drift.is_displaced else _UNREADABLE
+        return TypeRepaired(
+            pin.table_key, pin.version, drift.newest, Classification.UNVERIFIABLE, Action.PREVIEW, ("unknown",), error
+        )
     foreign = operations(newest, pin.version - 1 if drift.is_displaced else pin.version)
     if None in foreign:
         classification = Classification.UNVERIFIABLE
@@ -184,12 +192,28 @@ def _classify_type(kernel: Kernel, snapshot: Snapshot, type_: Type) -> TypeRepai
 
 
 def _missing_files(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> list[str]:
-    """Return what storage lacks of a published version, which may still have its staged name only."""
+    """Return what storage lacks of a published version, which may still have its staged name only.
+
+    A manifest that cannot be decoded is as good as none.
+    """
     ref = pin.ref.stored
     link = next((link for link in kernel.links.unfinished(snapshot) if link.ref == ref), None)
     waits = link is not None and not kernel.links.is_linked(link)
     manifest = StoredManifest(ref.directory, link.manifest) if link and waits else StoredManifest.of(ref)
-    return missing_files(kernel.store, manifest)
+    try:
+        return missing_files(kernel.store, manifest)
+    except UnknownManifest:
+        return [manifest.path]
+
+
+def _open_newest(kernel: Kernel, pin: Pin) -> Dataset | None:
+    """Open the newest version that storage has of a dataset; None if it is damaged."""
+    try:
+        return kernel.store.open_latest(pin.path, pin.fork)
+    except StorageError as error:
+        if error.storage_kind not in (StorageKind.UNKNOWN, StorageKind.PERMANENT):
+            raise
+        return None
 
 
 def _classify_lost(kernel: Kernel, snapshot: Snapshot, type_: Type, newest_version: int) -> TypeRepaired:
@@ -200,8 +224,9 @@ def _classify_lost(kernel: Kernel, snapshot: Snapshot, type_: Type, newest_versi
         error: str | None = _NOT_OWNED
     elif newest_version <= pin.version:
         error = _NOT_NEWER
+    elif (newest := _open_newest(kernel, pin)) is None:
+        error = _NEWEST_DAMAGED
     else:
-        newest = kernel.store.open_latest(pin.path, pin.fork)
         foreign = operations(newest, pin.version)
         error = _misfit_type(type_, kernel.store.reshaped(newest, pin.shape))
     return TypeRepaired(

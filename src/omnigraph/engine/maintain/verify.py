@@ -316,8 +316,8 @@ def _scan_type(view: View, type_: Type, ids: dict[str, pa.ChunkedArray[pa.String
     row_ids = rows.column("id")
     if isinstance(type_, NodeType):
         ids[type_.name] = row_ids
-    none = pa.chunked_array([], pa.string())
-    lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in type_.ends.items()}
+    # A node type that could not be read is its own finding; nothing is known of the edges that lead to it.
+    lost = {name: count_lost(rows.column(name), ids[end]) for name, end in type_.ends.items() if end in ids}
     return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
 
 
@@ -359,5 +359,5 @@ def _findings(view: View, type_: Type, scan: TypeScan | OmniGraphError) -> Itera
     if scan.wrong_ids:
         yield "error", f"{scan.wrong_ids} ids do not follow from `@key({', '.join(type_.key)})`"
     for column, end in type_.ends.items():
-        if scan.lost[column]:
-            yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
+        if lost := scan.lost.get(column):
+            yield "error", f"`{column}` of {lost} edges names no `{end}`"
