@@ -53,6 +53,12 @@ def test_generated_part_is_current(name: str) -> None:
     assert f"<!-- generated: {name} -->\n{made}\n<!-- end of {name} -->" in PAGE, "run `python tools/architecture.py`"
 
 
+def test_parts_that_import_each_other_have_no_order() -> None:
+    assert TOOL.order_parts({"a": set(), "c": {"b"}, "b": {"a"}}) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match=r"\['b', 'c'\]"):
+        TOOL.order_parts({"a": set(), "c": {"b"}, "b": {"a", "c"}})
+
+
 def test_functions_on_the_data_paths_exist() -> None:
     source = ROOT / "src" / "omnigraph"
     assert [(file, name) for file, name in NAMED if name not in definitions(syntax_tree(source / file))] == []

@@ -37,7 +37,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"lang"}),
-    frozenset({"source_files", "stored_queries", "part_protocols", "public_values", "yaml_document"}),
+    frozenset({"findings", "source_files", "stored_queries", "part_protocols", "public_values", "yaml_document"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),
@@ -45,7 +45,13 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"graph", "graph_reads", "protocol"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
-    frozenset({"server", "client", "cluster", "cli", "lsp", "studio", "connections", "__main__", ""}),
+    frozenset({"wire"}),
+    frozenset({"client"}),
+    frozenset({"connections"}),
+    frozenset({""}),
+    frozenset({"server"}),
+    frozenset({"cluster"}),
+    frozenset({"cli", "lsp", "__main__"}),
 )
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {

@@ -14,8 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "omnigraph"
 PAGE = ROOT / "docs" / "architecture.md"
-# Parts of the package that the table shows; everything else is ground that all of them stand on.
-PARTS = ("lang", "store", "manifest", "rules", "engine", "graph", "pipeline", "policy", "server", "client", "cli")
 # Counted by the same rules: files, lines, median lines of a file, functions, mean and 95th percentile of their lines,
 # comment lines in a hundred.
 ANCHORS = {
@@ -49,8 +47,14 @@ def render_tree(trees: Mapping[str, ast.Module]) -> str:
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the parts of the package that a module imports, also inside of functions."""
+    """Yield the parts of the package that a module imports, also inside of functions, but not for types alone."""
+    for_types = (
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    skipped = {inner for node in for_types for inner in ast.walk(node)}
     for node in ast.walk(tree):
+        if node in skipped:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "omnigraph":
             steps = node.module.split(".")
             yield from [steps[1]] if len(steps) > 1 else [alias.name for alias in node.names]
@@ -59,23 +63,40 @@ def imports(tree: ast.Module) -> Iterator[str]:
 def render_layers(trees: Mapping[str, ast.Module]) -> str:
     """Return a table of the imports between parts, without those that follow from others."""
     edges = import_edges(trees)
-    reached = {part: _reachable(edges, part) for part in PARTS}
+    parts = order_parts(edges)
+    reached = {part: _reachable(edges, part) for part in parts}
     lines = ["| Part | Imports |", "|---|---|"]
-    for part in reversed(PARTS):
+    for part in reversed(parts):
         indirect = set().union(*(reached[other] for other in edges[part])) if edges[part] else set()
-        direct = sorted(edges[part] - indirect, key=PARTS.index)
+        direct = sorted(edges[part] - indirect, key=parts.index)
         lines.append(f"| `{part}` | {', '.join(f'`{other}`' for other in direct) or 'nothing'} |")
     return "\n".join(lines)
 
 
 def import_edges(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
-    """Return for every part of the package the other parts that it imports."""
-    edges: dict[str, set[str]] = {part: set() for part in PARTS}
+    """Return for every part of the package the other parts that it imports.
+
+    A part is a folder, or a module beside the folders that imports one; all other modules are ground, which all parts
+    stand on.
+    """
+    folders = {path.split("/")[0] for path in trees if "/" in path}
+    imported: dict[str, set[str]] = {}
     for path, tree in trees.items():
-        part = path.split("/")[0].removesuffix(".py")
-        if part in edges:
-            edges[part] |= {other for other in imports(tree) if other in edges and other != part}
-    return edges
+        if not path.startswith("__"):
+            imported.setdefault(path.split("/")[0].removesuffix(".py"), set()).update(imports(tree))
+    parts = folders | {part for part, others in imported.items() if others & folders}
+    return {part: {other for other in imported[part] if other in parts and other != part} for part in parts}
+
+
+def order_parts(edges: Mapping[str, set[str]]) -> list[str]:
+    """Return the parts from the ground up; raises `ValueError` if some of them import each other."""
+    ordered: list[str] = []
+    while len(ordered) < len(edges):
+        ready = sorted(part for part, others in edges.items() if part not in ordered and others <= set(ordered))
+        if not ready:
+            raise ValueError(f"these parts import each other: {sorted(set(edges) - set(ordered))}")
+        ordered += ready
+    return ordered
 
 
 def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:

@@ -1,6 +1,6 @@
 """Identifiers: ULIDs from one seam, and a distinct type for each kind of id.
 
-Ground layer: imports only `clock`.
+Ground layer: imports only `clock` and `errors`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from zlib import crc32
 from ulid import ULID
 
 from omnigraph import clock
+from omnigraph.errors import UsageError
 
 CommitId = NewType("CommitId", str)
 OperationId = NewType("OperationId", str)
@@ -23,7 +24,7 @@ ULID_LENGTH: Final = 26
 ULID_PATTERN: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
 # Ids of graphs on a server and in a cluster; the reserved ones are routes of a server.
 GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
-RESERVED_GRAPH_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
+_RESERVED_GRAPH_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 _DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF: Final = 2**40 - 1
 # Twenty bits: among thousands of branches, about one hint in a hundred also matches another branch.
@@ -152,3 +153,13 @@ def on_branch(commit_id: CommitId, branch_id: BranchId | None) -> CommitId:
 def fraction() -> float:
     """Return a random number in [0, 1)."""
     return int.from_bytes(_random(4), "big") / 2**32
+
+
+def check_graph_id(graph_id: str) -> None:
+    """Raise `UsageError` for an id that no server can serve."""
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in _RESERVED_GRAPH_IDS:
+        raise UsageError(
+            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
+            f" {', '.join(sorted(_RESERVED_GRAPH_IDS))}",
+            graph_id=graph_id,
+        )

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from omnigraph import wire
 from omnigraph.client.messages import Call, Request, Response, get, post, with_operation_id
 from omnigraph.client.transport import NoResponse, Pause, retry_steps
 from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.ids import is_ulid
 from omnigraph.limits import CLIENT_ATTEMPTS_MAX, CLIENT_WAIT_SECONDS_MAX
-from omnigraph.server import wire
 from omnigraph.server.errors import error_body
 
 READ = Call(get("/branches"), lambda reply: reply.json()["n"])

@@ -16,7 +16,7 @@ from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.server.admission import Admission
 from omnigraph.server.auth import READ_ONLY_POLICY, AuthMode, Tokens, read_tokens
 from omnigraph.server.registry import GraphConfig, open_registry
-from omnigraph.server.wire import JSON, NDJSON
+from omnigraph.wire import JSON, NDJSON
 from tests.support.live_server import ADD, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 G = "/graphs/g"

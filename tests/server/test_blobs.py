@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph import graph as graphs
+from omnigraph import wire
 from omnigraph.engine.entity_lookup import Blob
 from omnigraph.errors import GraphError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.server import wire
 from omnigraph.server.handlers import reads
 from omnigraph.server.responses import Call
 from tests.support.examples import examples

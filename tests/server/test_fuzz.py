@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from omnigraph import graph as graphs
 from omnigraph.errors import UsageError
-from omnigraph.server.wire import Changes, Query, from_json, from_query
+from omnigraph.wire import Changes, Query, from_json, from_query
 from tests.server.conftest import POLICY
 from tests.support.examples import examples
 from tests.support.live_server import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph

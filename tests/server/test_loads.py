@@ -16,7 +16,7 @@ from omnigraph.errors import GraphError
 from omnigraph.limits import WRITE_ENTITIES_MAX
 from omnigraph.server import admission, service
 from omnigraph.server.admission import BodyTooLarge, spool_body
-from omnigraph.server.wire import NDJSON, OPERATION_ID
+from omnigraph.wire import NDJSON, OPERATION_ID
 from tests.support.live_server import Live
 
 G = "/graphs/g"

@@ -13,7 +13,7 @@ from omnigraph.errors import PolicyDenied
 from omnigraph.graph import session_of
 from omnigraph.manifest.model import MAIN_NAMES
 from omnigraph.server.auth import DecisionCache
-from omnigraph.server.wire import NDJSON
+from omnigraph.wire import NDJSON
 from tests.support.live_server import ADD, PEOPLE, TOKENS, serving_graph
 from tests.support.policy_recorder import Recorder
 

@@ -13,7 +13,7 @@ from omnigraph import graph as graphs
 from omnigraph.errors import StorageError
 from omnigraph.graph import session_of
 from omnigraph.server.routes import ROUTES
-from omnigraph.server.wire import ARROW, IF_COMMIT, NDJSON
+from omnigraph.wire import ARROW, IF_COMMIT, NDJSON
 from tests.support.live_server import ADD, FIND, PEOPLE, SCHEMA, Live, Reply
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
 from omnigraph.server.responses import MinimumRate, Response
-from omnigraph.server.wire import JSON, NDJSON, from_json
+from omnigraph.wire import JSON, NDJSON, from_json
 from tests.support.live_server import ADD, PEOPLE, Live
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from omnigraph import wire
 from omnigraph.errors import UsageError
-from omnigraph.server import wire
 from omnigraph.server.routes import ROUTES
-from omnigraph.server.wire import from_json
+from omnigraph.wire import from_json
 from tests.support.live_server import ADD, PEOPLE, Live
 
 G = "/graphs/g"

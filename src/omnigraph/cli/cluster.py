@@ -108,8 +108,8 @@ def _run(
 
 def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report]) -> Report:
     from omnigraph.cluster import Cluster, ClusterError, Report
-    from omnigraph.cluster.findings import error
     from omnigraph.errors import OmniGraphError
+    from omnigraph.findings import error
 
     try:
         return command(Cluster(config, actor=actor or read_config().actor))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
+from omnigraph import wire
 from omnigraph.client import messages
 from omnigraph.client.messages import (
     AsOf,
@@ -41,7 +42,6 @@ from omnigraph.public_values import (
     Snapshot,
     Tag,
 )
-from omnigraph.server import wire
 from omnigraph.source_files import SourceInput, query_source, schema_source
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 from omnigraph.part_protocols import BlobProtocol, BranchesProtocol, SchemaProtocol, TagsProtocol
 from omnigraph.protocol import GraphProtocol
 from omnigraph.public_values import Snapshot
-from omnigraph.server.wire import Naming
 from omnigraph.source_files import SourceInput
+from omnigraph.wire import Naming
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation

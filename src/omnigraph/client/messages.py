@@ -15,12 +15,11 @@ from urllib.parse import unquote
 
 import orjson
 
-from omnigraph import errors
+from omnigraph import errors, wire
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.public_values import PublicValue
-from omnigraph.server import wire
-from omnigraph.server.wire import JSON, OPERATION_ID, SNAPSHOT_ID, TO_WIRE
+from omnigraph.wire import JSON, OPERATION_ID, SNAPSHOT_ID, TO_WIRE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +85,7 @@ class Call(Generic[T]):
 def wire_fields(value: Any) -> dict[str, Any]:
     """Convert a request dataclass to a JSON-ready dict, omitting `None` fields.
 
-    >>> from omnigraph.server.wire import NewBranch
+    >>> from omnigraph.wire import NewBranch
     >>> wire_fields(NewBranch(name="b", from_="main"))
     {'name': 'b', 'from': 'main'}
     """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omnigraph.cluster.cluster import Cluster as Cluster
     from omnigraph.cluster.cluster import Report as Report
-    from omnigraph.cluster.findings import ClusterError as ClusterError
-    from omnigraph.cluster.findings import Finding as Finding
+    from omnigraph.findings import ClusterError as ClusterError
+    from omnigraph.findings import Finding as Finding
 
 _HOMES = {"Cluster": "cluster", "Report": "cluster", "ClusterError": "config", "Finding": "config"}
 __all__ = ["Cluster", "ClusterError", "Finding", "Report"]

@@ -16,12 +16,12 @@ from typing import Final
 
 from omnigraph.cluster.config import CLUSTER_SCOPE, CONFIG_NAME, read_storage
 from omnigraph.cluster.desired import digest_of, select_queries
-from omnigraph.cluster.findings import ClusterError, cluster_error, has_errors
 from omnigraph.cluster.ledger import FOLDER, STATE_FOLDER, AppliedState, Ledger
 from omnigraph.cluster.recovery import RECOVERY_FOLDER, read_pending
 from omnigraph.engine.external_blobs import SERVER_SAFE, BlobBase, BlobRules
 from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
+from omnigraph.findings import ClusterError, cluster_error, has_errors
 from omnigraph.lang.diagnostic import Source
 from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipelines
 from omnigraph.pipeline.scheduler.book import ScheduleBook

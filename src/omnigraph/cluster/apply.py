@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from omnigraph.cluster.config import CONFIG_NAME, read_config
 from omnigraph.cluster.desired import DesiredState, read_desired
-from omnigraph.cluster.findings import ClusterError, Finding, cluster_error, error, has_errors, warning
 from omnigraph.cluster.ledger import (
     AppliedState,
     ClusterLock,
@@ -39,6 +38,7 @@ from omnigraph.cluster.plan import (
 )
 from omnigraph.cluster.recovery import MovementKind, Sweep, finish_movements, without_graph, write_sidecar
 from omnigraph.errors import GraphExists, OmniGraphError, StorageError
+from omnigraph.findings import ClusterError, Finding, cluster_error, error, has_errors, warning
 from omnigraph.graph import Graph, init, session_of
 from omnigraph.graph import open as open_graph
 from omnigraph.ids import new_ulid

@@ -19,7 +19,6 @@ from omnigraph.cluster.applied_state import applied_blob_rules, applied_schema, 
 from omnigraph.cluster.apply import Apply
 from omnigraph.cluster.config import read_config
 from omnigraph.cluster.desired import DesiredState, read_desired
-from omnigraph.cluster.findings import ClusterError, Finding, error, has_errors, warning
 from omnigraph.cluster.ledger import (
     AppliedState,
     ClusterLock,
@@ -48,6 +47,7 @@ from omnigraph.cluster.plan import (
 from omnigraph.cluster.recovery import finish_movements, read_pending, sweep
 from omnigraph.engine.external_blobs import BLOB_SCOPES
 from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.findings import ClusterError, Finding, error, has_errors, warning
 from omnigraph.graph import Graph, session_of
 from omnigraph.graph import open as open_graph
 

@@ -14,10 +14,10 @@ from typing import Final
 
 import yaml
 
-from omnigraph.cluster.findings import ClusterError, Finding, cluster_error
 from omnigraph.engine.external_blobs import BLOB_SCOPES, BlobBase
 from omnigraph.errors import OmniGraphError, UsageError
-from omnigraph.ids import GRAPH_ID, RESERVED_GRAPH_IDS
+from omnigraph.findings import ClusterError, Finding, cluster_error
+from omnigraph.ids import check_graph_id
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import CLUSTER_CONFIG_BYTES_MAX
 from omnigraph.pipeline.declared.config import PipelineDeclaration, read_declarations
@@ -133,16 +133,6 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
     document.finish()
     return ClusterConfig(directory, storage, uses_lock, providers, graphs, policies, pipelines, text)
-
-
-def check_graph_id(graph_id: str) -> None:
-    """Raise `UsageError` for an id that no server can serve."""
-    if not GRAPH_ID.fullmatch(graph_id) or graph_id in RESERVED_GRAPH_IDS:
-        raise UsageError(
-            f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
-            f" {', '.join(sorted(RESERVED_GRAPH_IDS))}",
-            graph_id=graph_id,
-        )
 
 
 class _ClusterDocument(Document):

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from omnigraph.cluster.config import CONFIG_NAME, ClusterConfig, GraphDeclaration, PolicyDeclaration
-from omnigraph.cluster.findings import Finding, error, warning
 from omnigraph.errors import PolicyError, UsageError
+from omnigraph.findings import Finding, error, warning
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError, Source, decode_source, did_you_mean

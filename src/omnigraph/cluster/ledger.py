@@ -17,8 +17,8 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.cluster.desired import sha256
-from omnigraph.cluster.findings import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.findings import ClusterError, Finding, cluster_error, error, warning
 from omnigraph.manifest.locks import HeldLock, LockHeld, LockInfo, LockUnreadable, NumberedLocks
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location

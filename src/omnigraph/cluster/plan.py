@@ -15,9 +15,9 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.cluster.desired import DesiredState, Resource, sha256
-from omnigraph.cluster.findings import Finding, warning
 from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, graph_path, unreadable_object
 from omnigraph.errors import GraphNotFound, OmniGraphError
+from omnigraph.findings import Finding, warning
 from omnigraph.graph import open as open_graph
 from omnigraph.graph import session_of
 from omnigraph.ids import new_ulid

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from omnigraph import clock
-from omnigraph.cluster.findings import Finding, error, warning
 from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, ResourceStatus, graph_path
 from omnigraph.cluster.plan import approval_path, consumed, graph_of, inspect_graph
+from omnigraph.findings import Finding, error, warning
 from omnigraph.ids import GRAPH_ID, new_ulid
 
 RECOVERY_FOLDER: Final = f"{FOLDER}/recoveries"

@@ -13,7 +13,7 @@ from omnigraph.engine import schema
 from omnigraph.lang.catalog import Kind
 from omnigraph.lang.migrate.step import SchemaStep
 from omnigraph.public_values import Commit
-from omnigraph.server.wire import Op
+from omnigraph.wire import Op
 
 ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 

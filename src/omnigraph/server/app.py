@@ -32,7 +32,7 @@ from omnigraph.server.observability import (
 from omnigraph.server.responses import Response, json_response, send_response
 from omnigraph.server.routes import ROUTES, ServerRoute
 from omnigraph.server.service import Service, headers_by_name, server_stopping
-from omnigraph.server.wire import NDJSON
+from omnigraph.wire import NDJSON
 
 Respond: TypeAlias = Callable[[Scope, Receive], Awaitable[Response]]
 

@@ -21,7 +21,7 @@ from omnigraph import clock
 from omnigraph.ids import new_ulid
 from omnigraph.prometheus import Labels, head, sample
 from omnigraph.server.admission import Message, Receive, Send
-from omnigraph.server.wire import REQUEST_ID
+from omnigraph.wire import REQUEST_ID
 
 _log: Final = logging.getLogger("omnigraph.server")
 # Extra fields of a log record.

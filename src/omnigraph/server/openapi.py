@@ -12,12 +12,12 @@ from enum import EnumType
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NewType, NotRequired, Union, get_args, get_origin, get_type_hints
 
-from omnigraph import __version__
+from omnigraph import __version__, wire
 from omnigraph.errors import ERRORS
 from omnigraph.ids import GRAPH_ID, ULID_PATTERN
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.public_values import ConflictKind, PublicValue, members
-from omnigraph.server import answers, wire
+from omnigraph.server import answers
 from omnigraph.server.errors import CODES, Code, Error, MergeConflictKind, OmnigraphCode
 from omnigraph.server.handlers.writes import COMMIT_ID
 from omnigraph.server.routes import ROUTES, Route, ServerRoute

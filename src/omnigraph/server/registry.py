@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from omnigraph import graph as graphs
-from omnigraph.cluster.config import check_graph_id
-from omnigraph.cluster.findings import ClusterError, error
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.external_blobs import BlobRules
 from omnigraph.engine.maintain.maintenance import Maintenance, Reconciler
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import set_default_embedder
 from omnigraph.errors import GraphError, GraphNotFound, OmniGraphError, StorageError, UsageError
+from omnigraph.findings import ClusterError, error
 from omnigraph.graph import Graph, session_of
+from omnigraph.ids import check_graph_id
 from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import SERVER_CANCEL_SECONDS_MAX, SERVER_OPENING_GRAPHS, SERVER_RELOAD_LOOKS_MAX
 from omnigraph.policy import Policy, load_bundle

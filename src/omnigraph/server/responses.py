@@ -31,7 +31,7 @@ from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
 from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
 from omnigraph.server.registry import ServedGraph
-from omnigraph.server.wire import JSON, Export, Invoke, Query
+from omnigraph.wire import JSON, Export, Invoke, Query
 
 I = TypeVar("I")  # noqa: E741 - the input of a route
 

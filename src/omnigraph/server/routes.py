@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from omnigraph import wire
 from omnigraph.engine.authorization import Scope, between, on_branch
 from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.graph import session_of
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX, SERVER_LOAD_STREAM_BYTES_MAX
 from omnigraph.public_values import Commit, EntityLog, Operation, PropertyBlame
-from omnigraph.server import answers, wire
+from omnigraph.server import answers
 from omnigraph.server.handlers import reads, stored_queries, writes
 from omnigraph.server.responses import Call, Handler, Response
 

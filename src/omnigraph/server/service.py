@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+from omnigraph import wire
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.errors import (
     ConflictError,
@@ -42,7 +43,6 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest.publish import Publication, unknown_outcome, watched
 from omnigraph.server import observability as names
-from omnigraph.server import wire
 from omnigraph.server.admission import (
     Admission,
     ClientDisconnected,
@@ -58,7 +58,7 @@ from omnigraph.server.observability import Metrics, Scope, request_log
 from omnigraph.server.registry import GraphRegistry, Reconcilers
 from omnigraph.server.responses import Call, MinimumRate, Response, Streams
 from omnigraph.server.routes import Check, Route
-from omnigraph.server.wire import JSON, NDJSON, from_json, from_query
+from omnigraph.wire import JSON, NDJSON, from_json, from_query
 
 R = TypeVar("R")
 

@@ -14,12 +14,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from omnigraph import __version__
+from omnigraph import __version__, wire
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.prometheus import MEDIA_TYPE, Labels
-from omnigraph.server import answers, wire
+from omnigraph.server import answers
 from omnigraph.server.errors import dump
 from omnigraph.server.openapi import describe
 from omnigraph.server.responses import Response, json_response

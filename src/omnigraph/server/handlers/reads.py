@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph import wire
 from omnigraph.engine.entity_lookup import Blob, find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
@@ -31,10 +32,9 @@ from omnigraph.limits import (
     FEED_COMMITS,
 )
 from omnigraph.manifest.history import unknown_commit
-from omnigraph.server import wire
 from omnigraph.server.errors import dump
 from omnigraph.server.responses import Call, Response, json_response, read_target, requested_state
-from omnigraph.server.wire import ARROW
+from omnigraph.wire import ARROW
 
 _RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
 _ETAG: Final = re.compile(r'(W/)?("[^"]*")')

@@ -5,11 +5,11 @@ A missing query and one that the caller may not call get the same error.
 
 from __future__ import annotations
 
+from omnigraph import wire
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
-from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, run_query
 from omnigraph.server.handlers.writes import reject_condition, required_commit

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from omnigraph import wire
 from omnigraph.engine.authorization import on_target
 from omnigraph.engine.schema import apply, plan
 from omnigraph.engine.write.ingest import load as load_any_size
@@ -19,7 +20,6 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
-from omnigraph.server import wire
 from omnigraph.server.responses import Call, Response, json_response, receipt_response, requested_state
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")

@@ -1,4 +1,4 @@
-"""Findings of cluster commands: coded problems with a place in the configuration or the ledger."""
+"""Findings about configurations: coded problems with a place in a file or in the ledger of a cluster."""
 
 from __future__ import annotations
 
