@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 from omnigraph.errors import OmniGraphError
@@ -24,10 +24,10 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
-def redact_errors(pipeline: PipelineDeclaration) -> Iterator[None]:
+def redact_errors(pipeline: PipelineDeclaration, *, uses_spark: bool = True) -> Iterator[None]:
     """Add the position in the file to errors about a part of a pipeline, and remove resolved variables from all."""
     try:
-        with _quiet_loggers():
+        with _quiet_loggers() if uses_spark else nullcontext():
             yield
     except OmniGraphError as error:
         position = pipeline.positions.get(str(error.context.pop("part", "")))

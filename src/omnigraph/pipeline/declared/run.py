@@ -183,7 +183,8 @@ def _run(
     check_options(pipeline, options, report)
     folder = None if report is None else prepare_folder(report)
     views = {item.type_name: item.from_view for item in pipeline.mappings}
-    with reporting_to(progress), redact_errors(pipeline), describing_jobs(pipeline.name, views):
+    redaction = redact_errors(pipeline, uses_spark=not options.is_retry)
+    with reporting_to(progress), redaction, describing_jobs(pipeline.name, views):
         return _Run(graph, pipeline, options, folder).execute_with_lineage(spark, queries)
 
 
