@@ -5,16 +5,22 @@ ARG PYTHON=3.11
 FROM python:${PYTHON}-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
-RUN python -m venv /opt/omnigraph
+RUN python -m venv /opt/omnigraph && python -m venv /opt/build
 COPY requirements/server.lock requirements/
 RUN /opt/omnigraph/bin/pip install --require-hashes --only-binary :all: --requirement requirements/server.lock
+# What builds wheels is locked as well, and stays behind in this stage.
+COPY requirements/build.lock requirements/
+RUN /opt/build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.lock
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src/ src/
-RUN /opt/omnigraph/bin/pip wheel --no-deps --wheel-dir /wheels . && /opt/omnigraph/bin/pip install --no-deps /wheels/*.whl
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
+ && /opt/omnigraph/bin/pip install --no-index --no-deps /wheels/*.whl
 
 FROM build AS build-spark
 COPY requirements/spark.lock requirements/
-RUN /opt/omnigraph/bin/pip install --require-hashes --only-binary :all: --no-binary pyspark --requirement requirements/spark.lock
+RUN /opt/build/bin/pip wheel --require-hashes --only-binary :all: --no-binary pyspark --no-deps --no-build-isolation \
+    --wheel-dir /wheels-spark --requirement requirements/spark.lock \
+ && /opt/omnigraph/bin/pip install --no-index --no-deps /wheels-spark/*.whl
 
 FROM python:${PYTHON}-slim-bookworm AS base
 RUN groupadd --gid 10001 omnigraph \

@@ -21,7 +21,8 @@ from tests.support.guide_runner import run_guide
 from tests.support.server_image import stages
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TOML = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = TOML["project"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
 STEPS = [line.split(" ", 1) for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
@@ -73,6 +74,28 @@ def test_locks_of_images_pin_the_versions_of_the_tests() -> None:
         return set(re.findall(r"^\S+==\S+", (ROOT / "requirements" / name).read_text(encoding="utf-8"), re.MULTILINE))
 
     assert pins("server.lock") | pins("spark.lock") <= pins("dev.lock")
+    assert pins("build.lock") <= pins("dev.lock") | pins("pip.lock")
+
+
+def unlocked_builds(text: str) -> list[str]:
+    """Return the commands of pip that may build with, or install, what no lock names."""
+    commands = [part.strip() for part in re.split(r"&&|^RUN |\n", text.replace("\\\n", " "), flags=re.MULTILINE)]
+    run = [command for command in commands if re.match(r"\S*pip (install|wheel) ", command)]
+    local = [command for command in run if "--no-index --no-deps" in command]
+    hashed = [c for c in run if "--require-hashes" in c and ("--no-binary" not in c or "--no-build-isolation" in c)]
+    ours = [c for c in run if c.split()[1] == "wheel" and "--no-build-isolation" in c and "--no-deps" in c]
+    return [command for command in run if command not in {*local, *hashed, *ours}]
+
+
+def test_dockerfile_builds_with_a_locked_backend_alone() -> None:
+    assert unlocked_builds(DOCKERFILE) == []
+    requires = TOML["build-system"]["requires"]
+    assert set(requires) <= set((ROOT / "requirements" / "build.in").read_text(encoding="utf-8").splitlines())
+    assert "compile requirements/build.in --output-file requirements/build.lock" in (
+        ROOT / "tools" / "lock.sh"
+    ).read_text(encoding="utf-8")
+    assert unlocked_builds(DOCKERFILE.replace("--no-build-isolation", ""))
+    assert unlocked_builds(DOCKERFILE.replace("--require-hashes", ""))
 
 
 def test_image_is_not_root_and_has_a_health_check() -> None:

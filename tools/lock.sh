@@ -16,3 +16,4 @@ compile pyproject.toml --extra server --output-file requirements/server.lock --c
 compile pyproject.toml --extra spark --output-file requirements/spark.lock --constraint requirements/dev.lock
 compile pyproject.toml --extra bench --output-file requirements/bench.lock --constraint requirements/dev.lock
 compile requirements/pip.in --output-file requirements/pip.lock --constraint requirements/dev.lock
+compile requirements/build.in --output-file requirements/build.lock --constraint requirements/dev.lock --constraint requirements/pip.lock

@@ -32,7 +32,7 @@ from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.protocol import GraphProtocol
-from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt
+from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt, OnDuplicate
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -273,6 +273,7 @@ class Graph(GraphHistory):
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
         mode: Mode = "merge",
+        on_duplicate: OnDuplicate = "error",
         branch: str = MAIN,
         from_branch: str | None = None,
         message: str | None = None,
@@ -292,7 +293,17 @@ class Graph(GraphHistory):
         """
         from omnigraph.engine.write.ingest import load
 
-        return load(self, data, nodes, edges, mode=mode, branch=branch, from_branch=from_branch, message=message)
+        return load(
+            self,
+            data,
+            nodes,
+            edges,
+            mode=mode,
+            on_duplicate=on_duplicate,
+            branch=branch,
+            from_branch=from_branch,
+            message=message,
+        )
 
     def ingest(
         self,
@@ -301,6 +312,7 @@ class Graph(GraphHistory):
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
         mode: Mode = "merge",
+        on_duplicate: OnDuplicate = "error",
         branch: str = MAIN,
         from_branch: str | None = None,
         dialect: Dialect = "strict",
@@ -325,7 +337,15 @@ class Graph(GraphHistory):
 
         session = self._session.with_message(message)
         data = resolve_input(data, nodes, edges)
-        return ingest(session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
+        return ingest(
+            session,
+            data,
+            mode=mode,
+            branch=branch,
+            from_branch=from_branch,
+            dialect=dialect,
+            on_duplicate=on_duplicate,
+        )
 
     def embed(
         self,

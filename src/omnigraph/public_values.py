@@ -249,6 +249,8 @@ class EntityCounts(dict[str, int]):
 
 
 Mode = Literal["append", "merge", "overwrite"]
+# Which of several entities of one input with the same id is loaded; `error` means none.
+OnDuplicate = Literal["error", "first", "last"]
 
 
 @dataclass(frozen=True, slots=True)

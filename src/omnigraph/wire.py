@@ -19,7 +19,7 @@ import orjson
 from omnigraph.engine.json_text import find_repeated_member
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Kind
-from omnigraph.public_values import Mode
+from omnigraph.public_values import Mode, OnDuplicate
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -180,6 +180,7 @@ class Load:
     branch: str = "main"
     from_: str | None = None
     mode: Mode = "merge"
+    on_duplicate: OnDuplicate = "error"
     message: str | None = None
 
 
@@ -190,6 +191,7 @@ class LoadLines:
     branch: str = "main"
     from_: str | None = None
     mode: Mode = "merge"
+    on_duplicate: OnDuplicate = "error"
     message: str | None = None
 
 

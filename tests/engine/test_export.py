@@ -81,8 +81,8 @@ def test_export_every_type_has_its_spelling(tmp_path: Path) -> None:
     add_docs(graph, [{"id": "c", "code": "c", "body": b""}])
     first, second, third = lines(graph)
     assert first == (
-        '{"type":"Doc","data":{"id":"a","big":18446744073709551615,"body":"base64:AP8=","code":"a","d":18262,'
-        '"f":0.10000000149011612,"n":-1,"ok":true,"t":5,"tags":["x","y\\""],"vec":[1.0,0.5]}}'
+        '{"type":"Doc","data":{"id":"a","big":18446744073709551615,"body":"base64:AP8=","code":"a","d":"2020-01-01",'
+        '"f":0.10000000149011612,"n":-1,"ok":true,"t":"1970-01-01T00:00:00.005Z","tags":["x","y\\""],"vec":[1.0,0.5]}}'
     )
     assert second == (
         '{"type":"Doc","data":{"id":"b","big":null,"body":null,"code":"b","d":null,"f":null,"n":null,"ok":null,'

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import omnigraph as og
@@ -14,6 +19,7 @@ from omnigraph.cli.app import main
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline.bulk_load import matching, splits
+from tests.support.live_server import serving_graph
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P { n: I32?  @key(src, dst) }\nnode Free { n: I32? }\n"
 LINES = "".join(f'{{"type": "P", "data": {{"name": "p{number % 4}", "age": {number}}}}}\n' for number in range(12))
@@ -57,6 +63,67 @@ def test_a_choice_that_ignores_other_splits_is_caught(graph: Graph) -> None:
         pytest.raises(OmniGraphError, match="twice"),
     ):
         pipeline.load(graph, "p.ndjson", on_duplicate="last")
+
+
+def as_frame(text: str) -> pa.Table:
+    return pa.Table.from_pylist([json.loads(line)["data"] for line in text.splitlines()])
+
+
+INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "path": lambda: {"data": "p.ndjson"},
+    "bytes": lambda: {"data": LINES.encode()},
+    "records": lambda: {"data": [json.loads(line) for line in LINES.splitlines()]},
+    "frame": lambda: {"nodes": {"P": as_frame(LINES)}},
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("way", INPUTS)
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize(("choice", "index"), [("first", 0), ("last", -1)])
+def test_graph_load_takes_one_of_several_duplicates(graph: Graph, choice: str, index: int, mode: str, way: str) -> None:
+    receipt = graph.load(**INPUTS[way](), mode=mode, on_duplicate=choice)  # type: ignore[arg-type]
+    assert ages(graph) == {key: listed[index] for key, listed in AGES.items()}
+    assert receipt.total_entities == len(AGES)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("way", INPUTS)
+def test_graph_load_keeps_duplicates_an_error_by_default(graph: Graph, way: str) -> None:
+    with pytest.raises(OmniGraphError, match="twice"):
+        graph.load(**INPUTS[way]())
+    with pytest.raises(OmniGraphError, match="unknown on_duplicate `any`"):
+        graph.load(**INPUTS[way](), on_duplicate="any")  # type: ignore[arg-type]
+
+
+def test_entities_by_id_alone_are_chosen_alike_by_both_writers(graph: Graph) -> None:
+    """Without a key, the last wins a merge by default; a choice overrules that, in a small write as in a bulk load."""
+    rows = [{"type": "Free", "data": {"id": "u", "n": number}} for number in (1, 2, 3)]
+    Path("u.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for choice, expected in (("error", 3), ("first", 1), ("last", 3)):
+        graph.load(rows, on_duplicate=choice)  # type: ignore[arg-type]
+        assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
+        pipeline.load(graph, "u.ndjson", on_duplicate=choice)  # type: ignore[arg-type]
+        assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
+
+
+@pytest.mark.slow
+def test_served_load_takes_one_of_several_duplicates(graph: Graph) -> None:
+    async def load_last(url: str) -> int:
+        async with og.connect_async(url, graph="g") as client:
+            return (await client.load(LINES.encode(), on_duplicate="last")).total_entities
+
+    with serving_graph(graph.uri) as live:
+        url = f"http://127.0.0.1:{live.port}"
+        with og.connect(url, graph="g") as client:
+            with pytest.raises(OmniGraphError, match="twice, in lines 1 and 5"):
+                client.load(LINES.encode())
+            client.load(LINES.encode(), on_duplicate="first")
+        assert ages(graph) == {key: listed[0] for key, listed in AGES.items()}
+        command = ["load", "--server", url, "--graph", "g", "--on-duplicate", "last", "--quiet", "--data", "p.ndjson"]
+        assert main(command) == 0
+        assert ages(graph) == {key: listed[-1] for key, listed in AGES.items()}
+        assert asyncio.run(load_last(url)) == len(AGES)
 
 
 def test_command_maps_columns_and_reads_other_delimiters(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import distribution
 from pathlib import Path
 
 from tests.support.installed_environments import (
@@ -35,10 +34,8 @@ from tests.support.installed_environments import (
 DOCKERFILE = ROOT / "Dockerfile"
 # The stages of the image of the server: what is copied out of the first, and the other two, one upon the other.
 BUILD, STAGES = "build", ("base", "server")
-LOCKED = re.compile(r"/opt/omnigraph/bin/pip install --require-hashes .*--requirement requirements/(\w+)\.lock")
-# What builds the wheel comes from the environment of the tests as well.
-BACKEND, BACKEND_FOLDER = ("hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers"), "/build-backend"
-OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": BACKEND_FOLDER}
+LOCKED = re.compile(r"(/opt/\w+)/bin/pip install --require-hashes .*--requirement requirements/(\w+)\.lock")
+OFFLINE = {"PIP_NO_INDEX": "1"}
 # Of the base image: programs, libraries and what they read.
 PROGRAMS = ("usr", "bin", "sbin", "lib", "lib64")
 SETTINGS = ("login.defs", "nsswitch.conf", "hosts", "ld.so.cache", "localtime", "ssl")
@@ -171,7 +168,7 @@ def build(image: Image) -> None:
     _build_stage(image, stages()[BUILD])
     copied = {rest.split()[1] for stage in STAGES for word, rest in stages()[stage] if rest.startswith("--from=build ")}
     assert copied == {"/opt/omnigraph"}, copied
-    for name in ("build", "wheels", BACKEND_FOLDER.strip("/")):
+    for name in ("build", "wheels", "opt/build"):
         shutil.rmtree(image.root / name)
     for stage in STAGES:
         _build_stage(image, stages()[stage])
@@ -190,8 +187,9 @@ def _build_stage(image: Image, steps: list[tuple[str, str]]) -> None:
             for source in sources:
                 _copy(ROOT / source, Path(f"{image.root}{folder}") / target)
         elif word == "RUN" and (locks := LOCKED.fullmatch(rest)):
-            for name, version in locked(locks[1]).items():
-                link_package(name, version, image.root / "opt" / "omnigraph", "/opt/omnigraph")
+            home, lock = locks.groups()
+            for name, version in locked(lock).items():
+                link_package(name, version, image.root / home.strip("/"), home)
         elif word == "RUN":
             image.build_step(rest, folder, variables)
 
@@ -242,11 +240,3 @@ def _prepare(root: Path) -> None:
             shutil.copy(ours, root / "etc" / name)
     for name, text in ACCOUNTS.items():
         (root / "etc" / name).write_text(text)
-    backend = root / BACKEND_FOLDER.strip("/")
-    for name in BACKEND:
-        package = distribution(name)
-        for path in package.files or ():
-            source = Path(str(package.locate_file(path)))
-            if source.exists() and ".." not in path.parts:
-                (backend / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, backend / path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -194,12 +196,21 @@ PREVIEWS = (("done", "dry"), ("dry", "done"))
 VAGUE = ("UniqueViolation", "CardinalityViolation", "ValueConstraintViolation", "DivergentSchema", "DropVsUpdate")
 
 
+def _stored(value: Any) -> Any:
+    """Return a date or an instant of an export as the model has it; no text of the model looks like one."""
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        return (date.fromisoformat(value) - date(1970, 1, 1)).days
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", value):
+        return (datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return value
+
+
 def read_state(graph: Graph, branch: str = "main", **options: Any) -> Shown:
     """Return all that an export shows, by table key and id."""
     shown: Shown = {}
     for line in b"".join(graph.export(branch, **options)).splitlines():
         record = json.loads(line)
-        values = record["data"]
+        values = {name: _stored(value) for name, value in record["data"].items()}
         entity = values.pop("id")
         kind = "edge" if "edge" in record else "node"
         if kind == "edge":

@@ -97,12 +97,12 @@ def load(
     data = [*(files or ()), *(data or ())]
     if target.is_served:
         is_engine_set, is_quarantining = engine != "auto", on_error != "fail"
-        if any((node, edge, maps, delimiter, job_id, report, embed, master, is_engine_set, is_quarantining)) or (
-            max_errors,
-            on_duplicate,
-        ) != (LOAD_ERRORS_MAX, "error"):
+        is_limit_set = max_errors != LOAD_ERRORS_MAX
+        if any(
+            (node, edge, maps, delimiter, job_id, report, embed, master, is_engine_set, is_quarantining, is_limit_set)
+        ):
             raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
-        return _ingest_file(target, data, mode, branch, from_branch, message, as_json=as_json)
+        return _ingest_file(target, data, mode, on_duplicate, branch, from_branch, message, as_json=as_json)
     from omnigraph import pipeline
 
     nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
@@ -133,6 +133,7 @@ def _ingest_file(
     target: Target,
     files: Sequence[str],
     mode: Mode,
+    on_duplicate: Literal["error", "first", "last"],
     branch: str,
     from_branch: str | None,
     message: str | None,
@@ -146,7 +147,14 @@ def _ingest_file(
         )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(records, mode=mode, branch=branch, from_branch=from_branch, message=message)
+        receipt = graph.ingest(
+            records,
+            mode=mode,
+            on_duplicate=on_duplicate,
+            branch=branch,
+            from_branch=from_branch,
+            message=message,
+        )
     written = f"{_target_branch(receipt)}, {_commit_of(receipt)}"
     return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written)).print(as_json=as_json)
 
@@ -178,8 +186,8 @@ def ingest(target: Target, **options: Any) -> int:
         target.confirm("overwriting types", as_json=as_json)
     with _without_stdin(files) as files:
         try:
-            branches = options["branch"], options["from_branch"]
-            return _ingest_file(target, files, mode, *branches, options["message"], as_json=as_json)
+            names = ("on_duplicate", "branch", "from_branch", "message")
+            return _ingest_file(target, files, mode, *(options[name] for name in names), as_json=as_json)
         except OmniGraphError as error:
             if error.code != "limit.exceeded":
                 raise
@@ -198,7 +206,6 @@ _LOAD_ONLY: Final = {
         "edge",
         "maps",
         "delimiter",
-        "on_duplicate",
         "job_id",
         "on_error",
         "max_errors",

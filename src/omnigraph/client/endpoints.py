@@ -214,11 +214,14 @@ class GraphCalls:
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
         mode: Literal["append", "merge", "overwrite"] = "merge",
+        on_duplicate: Literal["error", "first", "last"] = "error",
         branch: str = MAIN,
         from_branch: str | None = None,
         message: str | None = None,
     ) -> Call[IngestReceipt]:
-        request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode, message=message)
+        request_input = wire.LoadLines(
+            branch=branch, from_=from_branch, mode=mode, on_duplicate=on_duplicate, message=message
+        )
         body = _ndjson_body(data, nodes, edges, mode)
         request = post_data("/load/ndjson", request_input, wire.NDJSON, body, SERVER_LOAD_SECONDS_MAX)
         return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)

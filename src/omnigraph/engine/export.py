@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.entity_lookup import blob_properties, entity_columns, find_type, rename_ends
-from omnigraph.engine.json_text import datetime_texts, join_lists, json_text, string_bytes, value_texts
+from omnigraph.engine.json_text import datetime_texts, iso_json_text, join_lists, json_text, string_bytes, value_texts
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import AsOf
@@ -257,7 +257,7 @@ def _attribute_type(property_: Property, names: Mapping[Scalar, str]) -> str:
 def _plain_text(values: pa.Array[Any]) -> Any:
     """Return values as text, null where there is none: dates in ISO 8601, lists and vectors as JSON."""
     if pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type):
-        return pc.if_else(pc.is_valid(values), json_text(values), pa.scalar(None, pa.string()))
+        return pc.if_else(pc.is_valid(values), iso_json_text(values), pa.scalar(None, pa.string()))
     if pa.types.is_date64(values.type):
         return datetime_texts(values)
     return pc.cast(values, pa.string())
@@ -425,7 +425,7 @@ def _line_parts(
         elif type_.properties[name].type.scalar is Scalar.BLOB:
             yield None, _encode_blobs(dataset, name, batch)
         else:
-            yield None, json_text(batch.column(name))
+            yield None, iso_json_text(batch.column(name))
     yield None, "}}\n"
 
 

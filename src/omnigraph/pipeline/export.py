@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.export import column_names, record_chunks
-from omnigraph.engine.json_text import json_text
+from omnigraph.engine.json_text import iso_json_text
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.tasks import Progress, reporting_to
@@ -242,7 +242,7 @@ def _parquet_column(column: Column, type_: PropertyType) -> Column:
 def _csv_column(column: Column, type_: PropertyType) -> Column:
     """Return a column for CSV: lists and vectors as JSON, blobs as `base64:` text."""
     if type_.is_list or type_.scalar is Scalar.VECTOR:
-        return pc.if_else(column.is_valid(), json_text(column), pa.scalar(None, pa.string()))
+        return pc.if_else(column.is_valid(), iso_json_text(column), pa.scalar(None, pa.string()))
     if type_.scalar is Scalar.BLOB:
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if longest // 3 * 4 >= LOAD_CSV_ROW_BYTES_MAX:

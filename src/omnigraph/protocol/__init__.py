@@ -83,6 +83,7 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
         mode: Literal["append", "merge", "overwrite"] = "merge",
+        on_duplicate: Literal["error", "first", "last"] = "error",
         branch: str = "main",
         from_branch: str | None = None,
         message: str | None = None,
@@ -96,6 +97,8 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
             edges: The same by edge type, with the columns `from` and `to`.
             mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
                 types in the data.
+            on_duplicate: Entities of the data with the same key: an `error`, or load the `first` or the `last` of them.
+                This is decided before other rules are checked.
             branch: The branch to write.
             from_branch: Create `branch` from this one if it does not exist.
             message: What the commit is for, shown in its history.
@@ -120,6 +123,7 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
         nodes: Mapping[str, Any] | None = None,
         edges: Mapping[str, Any] | None = None,
         mode: Literal["append", "merge", "overwrite"] = "merge",
+        on_duplicate: Literal["error", "first", "last"] = "error",
         branch: str = "main",
         from_branch: str | None = None,
         message: str | None = None,

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import DataError, KeyConflict, LimitExceeded
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Type, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
+from omnigraph.public_values import OnDuplicate
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
 Ids: TypeAlias = Column
@@ -123,6 +124,14 @@ def translate(values: Column, old: Column, new: Column) -> Column:
     ['a', 'c']
     """
     return values if len(old) == 0 else pc.coalesce(new.take(pc.index_in(values, value_set=old)), values)
+
+
+def choose_winner(choice: OnDuplicate, intent: Intent, type_: Type) -> OnDuplicate:
+    """Return which of several incoming entities with one id is written.
+
+    Without a choice of the caller, the last one wins where an upsert finds entities by id alone.
+    """
+    return "last" if choice == "error" and intent is Intent.UPSERT and not type_.key else choice
 
 
 def last_of_each(ids: Ids) -> Numbers:

@@ -30,8 +30,8 @@ node Task {
 edge Blocks: Task -> Task { since: DateTime @default(now())  hard: Bool @default(true) }
 """
 NOW = 1_750_000_000_123_000
-CONSTANT = {"state": "open", "weight": -7, "rate": 0.5, "due": 19_782, "tags": [], "marks": [1, 2]}
-MADE = NOW // 1_000
+CONSTANT = {"state": "open", "weight": -7, "rate": 0.5, "due": "2024-02-29", "tags": [], "marks": [1, 2]}
+MADE = "2025-06-15T15:06:40.123Z"
 
 
 @pytest.fixture

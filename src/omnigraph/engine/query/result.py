@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
-from omnigraph.engine.json_text import json_text, quote_texts
+from omnigraph.engine.json_text import iso_json_text
 from omnigraph.errors import UsageError
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
@@ -346,7 +346,6 @@ def _format_float(value: float | None) -> float | str | None:
 # From this many rows on, Arrow kernels encode faster than a loop over rows.
 _KERNEL_ROWS: Final = 1_024
 _STAGE: Final = "the answer"
-_TIMESTAMP_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 # A value has at least one character, and a comma or bracket.
 _CELL_BYTES_MIN: Final = 2
 
@@ -405,14 +404,4 @@ def _encode_column(values: Any) -> Any:
     """Return the JSON text of each value; dates and instants as ISO 8601."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks)
-    type_ = values.type
-    is_list = pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
-    if is_list and type_.value_type in (pa.date32(), pa.date64()):
-        texts = [orjson.dumps(row["v"]).decode() for row in json_rows(pa.table([values], names=["v"]))]
-        return pa.array(texts, pa.string())
-    if type_ == pa.date32():
-        return quote_texts(pc.cast(values, pa.string()))
-    if type_ == pa.date64():
-        # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
-        return quote_texts(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _TIMESTAMP_FORMAT))
-    return json_text(values)
+    return iso_json_text(values)

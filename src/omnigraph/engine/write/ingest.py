@@ -58,8 +58,8 @@ from omnigraph.limits import (
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.public_values import EntityCounts, IngestReceipt, Mode
-from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, last_of_each
+from omnigraph.public_values import EntityCounts, IngestReceipt, Mode, OnDuplicate
+from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, choose_winner, first_of_each, last_of_each
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _HEAD_BYTES: Final = 65_536
@@ -197,6 +197,7 @@ def ingest(
     branch: str = MAIN,
     from_branch: str | None = None,
     dialect: Dialect = "strict",
+    on_duplicate: OnDuplicate = "error",
 ) -> IngestReceipt:
     """Write NDJSON from a path, bytes, a file object, or dictionaries, as one commit.
 
@@ -204,6 +205,7 @@ def ingest(
     the input. A missing branch is created from `from_branch` first. An input without entities makes no commit.
     """
     check_choice("mode", mode, get_args(Mode))
+    check_choice("on_duplicate", on_duplicate, get_args(OnDuplicate))
     check_choice("dialect", dialect, get_args(Dialect))
     branch = strip_name(branch)
     session.require("change", on_branch(branch))
@@ -223,7 +225,8 @@ def ingest(
         empty = _empty_types(may.visible.catalog, data, loaded)
         loaded |= empty if mode == "overwrite" else {}
     may.check(rows.type.name for rows in loaded.values())
-    changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit, locate)
+    deltas = {key: _delta(rows, mode, on_duplicate) for key, rows in loaded.items()}
+    changes = Changes(view.catalog, deltas, unit, locate)
     with mask_hidden_type_errors(may.hidden, session.actor):
         return _write(session, view, changes, mode, branch, base, may)
 
@@ -279,12 +282,14 @@ def _write(
     return IngestReceipt(branch, base, created, mode, nodes, edges, session.actor, commit)
 
 
-def _delta(loaded: Loaded, mode: Mode) -> Delta:
+def _delta(loaded: Loaded, mode: Mode, on_duplicate: OnDuplicate) -> Delta:
     rows, lines = loaded.rows, loaded.lines
-    if mode == "merge" and not loaded.type.key:
-        # The last record of an id wins; duplicate keys are left for the rules to report.
-        last = last_of_each(rows.column("id").combine_chunks())
-        rows, lines = rows.take(last), lines[last]
+    winner = choose_winner(on_duplicate, INTENTS[mode], loaded.type)
+    # Duplicates that none wins are left for the rules to report.
+    if winner != "error":
+        of_each = first_of_each if winner == "first" else last_of_each
+        kept = of_each(rows.column("id").combine_chunks())
+        rows, lines = rows.take(kept), lines[kept]
     return Delta(loaded.type, rows, INTENTS[mode], lines=lines)
 
 

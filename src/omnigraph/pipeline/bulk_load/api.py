@@ -33,7 +33,6 @@ from omnigraph.pipeline.bulk_load.job import (
     InputSchema,
     LoadOptions,
     LoadReport,
-    OnDuplicate,
     prepare_folder,
     write_report,
 )
@@ -60,7 +59,7 @@ from omnigraph.pipeline.bulk_load.transaction import (
 )
 from omnigraph.pipeline.filesystems import open_file
 from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
-from omnigraph.public_values import Mode
+from omnigraph.public_values import Mode, OnDuplicate
 
 # Changing this size would change every digest, and past jobs would look new.
 _BLOCK_BYTES: Final = 32 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -22,8 +22,8 @@ from omnigraph.engine.tasks import GraphAccess, parse_catalog
 from omnigraph.errors import Effect, UsageError
 from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.public_values import Commit, EntityCounts
-from omnigraph.rules.delta import INTENTS, Intent, Violation
+from omnigraph.public_values import Commit, EntityCounts, OnDuplicate
+from omnigraph.rules.delta import INTENTS, Intent, Violation, choose_winner
 from omnigraph.store.objects.failures import from_os_error
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import claims
@@ -179,7 +179,6 @@ def _write_file(path: Path, content: bytes, effect: Effect) -> None:
         raise failure from error
 
 
-OnDuplicate = Literal["error", "first", "last"]
 # How violations of an input name a row: "line 7".
 UNIT: Final = "line"
 # The digest of inputs that are not compared.
@@ -269,12 +268,8 @@ class Job:
         return INTENTS[self.options.mode]
 
     def winner(self, type_: Type) -> OnDuplicate:
-        """Return which of several incoming entities with one id is loaded.
-
-        Without a choice of the caller, the last one wins where an upsert finds entities by id alone, as in an ingest.
-        """
-        choice = self.options.on_duplicate
-        return "last" if choice == "error" and self.intent is Intent.UPSERT and not type_.key else choice
+        """Return which of several incoming entities with one id is loaded."""
+        return choose_winner(self.options.on_duplicate, self.intent, type_)
 
     @property
     def is_rejecting(self) -> bool:

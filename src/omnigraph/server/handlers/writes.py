@@ -80,6 +80,7 @@ def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLin
             None,
             engine="local",
             mode=request.mode,
+            on_duplicate=request.on_duplicate,
             branch=request.branch,
             from_branch=request.from_,
             message=request.message,
