@@ -3,6 +3,9 @@
 An expression speaks of wall time, which a time zone repeats or leaves out twice a year. With hours that start with `*`
 it follows real time. With fixed hours, each wall time is due once: a repeated one at its first occurrence, and one
 that is left out when the clock jumps over it; so a nightly run happens every night.
+
+Written here because the libraries measured worse, see "Libraries we chose" in CONTRIBUTING.md: behind this parser,
+cronsim loses and adds runs where a clock shifts by half an hour or at midnight, and croniter reads `30-30` as any day.
 """
 
 from __future__ import annotations
