@@ -149,8 +149,11 @@ def test_picture_is_current_and_well_formed(name: str) -> None:
 def test_picture_of_layers_shows_imports_pointing_down() -> None:
     rows = {name: row for row, layer in enumerate(DRAW.LAYERS) for name, _ in layer.boxes}
     edges = ARCHITECTURE.import_edges(ARCHITECTURE.modules())
-    assert rows.keys() == edges.keys()
-    wrong = [(a, b) for a in edges for b in edges[a] if rows[a] > rows[b] or (rows[a] == rows[b] and rows[a] > 0)]
+    folders = {path.name for path in ARCHITECTURE.PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    # The protocol is what graphs and clients have in common; modules beside the folders are part of the library.
+    assert rows.keys() == {"graph", *folders} - {"protocol"}
+    drawn = [(a, b) for a in rows for b in edges[a] if b in rows]
+    wrong = [(a, b) for a, b in drawn if rows[a] > rows[b] or (rows[a] == rows[b] and rows[a] > 0)]
     assert wrong == []
 
 
