@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph.engine.query import aggregate as aggregation
 from omnigraph.engine.query import (
     expressions,
     functions,
@@ -21,7 +20,7 @@ from omnigraph.engine.query import (
     unwinding,
     vectors,
 )
-from omnigraph.engine.query.aggregate import aggregate
+from omnigraph.engine.query.aggregate import KERNELS
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
@@ -179,10 +178,9 @@ def optional_is_required(patch: Patch) -> None:
 
 
 def count_counts_nulls(patch: Patch) -> None:
-    def changed(function: str, vector: Any, groups: Any) -> Any:
-        return aggregate(function, None if function == "count" else vector, groups)
-
-    patch.setattr(aggregation, "aggregate", changed)
+    count = KERNELS["count"]
+    changed = replace(count, run=lambda call, vector, groups: count.run(call, None, groups))
+    patch.setitem(KERNELS, "count", changed)
 
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:
