@@ -39,8 +39,8 @@ def type_aggregate(ctx: Context, call: ast.Call, argument: ir.Expr) -> ir.Expr |
     if result is None:
         ctx.report("T8", written.span, f"`{function.name}` {function.takes}, but {describe(argument)}")
         return None
-    fraction = _check_fraction(ctx, call) if function.takes_fraction else None
-    if function.takes_fraction and fraction is None:
+    fraction = None
+    if len(call.arguments) > 1 and (fraction := _check_fraction(ctx, call)) is None:
         return None
     return ir.Aggregate(function.name, argument, result, call.is_distinct, fraction)
 

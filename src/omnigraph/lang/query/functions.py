@@ -204,30 +204,33 @@ TIME_UNITS: Final = ("hour", "minute", "second")
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """One aggregate: its forms, what its argument has to be, and its results for `SAMPLE` and for no values, as JSON.
+    """One aggregate: a call of it, its forms, what it does, and its results for `SAMPLE` and for no values, as JSON.
 
-    A second argument is a literal fraction. `usage` is the call that the reference shows and the example runs.
+    `Fraction` is a literal from 0 to 1. `takes` is for the message about an argument of another type.
     """
 
-    name: str
     usage: str
-    signatures: tuple[Signature, ...]
+    forms: str
     takes: str
     text: str
     result: str
-    empty: str
-    allows_distinct: bool
+    empty: str = "null"
+    allows_distinct: bool = False
     # Equal values do not change the result, so a plan may leave out rows that repeat.
-    ignores_duplicates: bool
+    ignores_duplicates: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition("(")[0]
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        return tuple(Signature.parse(form) for form in self.forms.split("; "))
 
     @property
     def reads_values(self) -> bool:
         """False if it only tells values apart, and so takes any."""
         return self.signatures[0].arguments[0] != "Any"
-
-    @property
-    def takes_fraction(self) -> bool:
-        return "Fraction" in self.signatures[0].arguments
 
     def resolve(self, type_: PropertyType) -> PropertyType | None:
         """Return the type of the result for an argument of a type, or None if it does not fit.
@@ -243,36 +246,28 @@ class AggregateFunction:
         return replace(base, is_list=form.result.startswith("["), nullable=self.empty == "null")
 
 
-def _aggregate(
-    usage: str, forms: str, takes: str, text: str, *, result: str, empty: str = "null", distinct: bool = False,
-    ignores_duplicates: bool = False,
-) -> AggregateFunction:  # fmt: skip
-    signatures = tuple(Signature.parse(form) for form in forms.split("; "))
-    name = usage.partition("(")[0]
-    return AggregateFunction(name, usage, signatures, takes, text, result, empty, distinct, ignores_duplicates)
-
-
 # The values that the results in the table of aggregates are those of.
 SAMPLE: Final = (1, 4, 4, 8, 8)
 _AGGREGATES: Final = (
-    _aggregate("count(x)", "Any -> I64", "takes anything",
-               "how many values are not null; `count(*)`: how many rows.", result="5", empty="0", distinct=True),
-    _aggregate("sum(x)", "U32 -> U64; U64 -> U64; Integer -> I64; Number -> F64", "adds numbers",
-               "the sum of numbers, exact for integers; `query.overflow` where it does not fit.",
-               result="25", distinct=True),
-    _aggregate("avg(x)", "Number -> F64", "adds numbers", "the mean of numbers, an F64.", result="5.0", distinct=True),
-    _aggregate("min(x)", "T -> T", "compares single values", "the smallest value.", result="1",
-               ignores_duplicates=True),
-    _aggregate("max(x)", "T -> T", "compares single values", "the largest value.", result="8",
-               ignores_duplicates=True),
-    _aggregate("collect(x)", "T -> [T]", "collects single values",
-               "the values as a list, in ascending order, without nulls.", result="[1, 4, 4, 8, 8]", empty="[]",
-               distinct=True),
-    _aggregate("stddev(x)", "Number -> F64", "takes numbers",
-               "the standard deviation of a sample, an F64; null for fewer than two values.", result="3.0"),
-    _aggregate("percentile(x, 0.9)", "Number, Fraction -> F64", "takes numbers",
-               "the value 90 % of the way through the sorted values, interpolated; the fraction is a literal from 0"
-               " to 1.", result="8.0"),
+    AggregateFunction("count(x)", "Any -> I64", "takes anything",
+                      "how many values are not null; `count(*)`: how many rows.", "5", "0", allows_distinct=True),
+    AggregateFunction("sum(x)", "U32 -> U64; U64 -> U64; Integer -> I64; Number -> F64", "adds numbers",
+                      "the sum of numbers, exact for integers; `query.overflow` where it does not fit.",
+                      "25", allows_distinct=True),
+    AggregateFunction("avg(x)", "Number -> F64", "adds numbers", "the mean of numbers, an F64.",
+                      "5.0", allows_distinct=True),
+    AggregateFunction("min(x)", "T -> T", "compares single values", "the smallest value.",
+                      "1", ignores_duplicates=True),
+    AggregateFunction("max(x)", "T -> T", "compares single values", "the largest value.",
+                      "8", ignores_duplicates=True),
+    AggregateFunction("collect(x)", "T -> [T]", "collects single values",
+                      "the values as a list, in ascending order, without nulls.",
+                      "[1, 4, 4, 8, 8]", "[]", allows_distinct=True),
+    AggregateFunction("stddev(x)", "Number -> F64", "takes numbers",
+                      "the standard deviation of a sample, an F64; null for fewer than two values.", "3.0"),
+    AggregateFunction("percentile(x, 0.9)", "Number, Fraction -> F64", "takes numbers",
+                      "the value 90 % of the way through the sorted values, interpolated; the fraction is a literal"
+                      " from 0 to 1.", "8.0"),
 )  # fmt: skip
 AGGREGATES: Final[Mapping[str, AggregateFunction]] = MappingProxyType({item.name: item for item in _AGGREGATES})
 
