@@ -27,6 +27,14 @@ def _percentile(values: list[Any], fraction: Any) -> float | None:
     return low + (high - low) * (place - math.floor(place))
 
 
+def _median(values: list[Any]) -> Any:
+    """Return the middle of numbers, and of dates the earlier of the two in the middle."""
+    if not values:
+        return None
+    is_number = isinstance(values[0], int | float)
+    return statistics.median(map(float, values)) if is_number else statistics.median_low(values)
+
+
 AGGREGATES: Mapping[str, Reference] = {
     "count": len,
     "sum": _total,
@@ -36,6 +44,8 @@ AGGREGATES: Mapping[str, Reference] = {
     "collect": lambda values: tuple(sorted(values)),
     "stddev": lambda values: statistics.stdev(map(float, values)) if len(values) > 1 else None,
     "percentile": _percentile,
+    "median": _median,
+    "mode": lambda values: min(statistics.multimode(values), default=None),
 }
 # Those that are computed in floating point, whose last digits depend on the order of the work.
-ROUGH = frozenset({"sum", "avg", "stddev", "percentile"})
+ROUGH = frozenset({"sum", "avg", "stddev", "percentile", "median"})

@@ -1,4 +1,4 @@
-"""Groups and aggregates: rows with equal keys, exact sums, extremes, distinct values, lists, deviations, percentiles.
+"""Groups and aggregates: rows with equal keys, exact sums, extremes, distinct values, lists, statistics.
 
 `KERNELS` has every name of the table of aggregates in `lang.query.functions`. Integer sums are split into limbs small
 enough that no partial sum overflows, then joined with carries.
@@ -386,17 +386,21 @@ def _deviation(call: ir.Aggregate, numbers: Values, rows: ChosenRows) -> Any:
 
 
 def _percentile(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
-    """Return the value at a fraction of the way through a group, interpolated between its neighbours."""
+    """Return the value at a fraction of the way through a group, interpolated between its neighbours.
+
+    Without a fraction it is the middle; dates are not interpolated, the earlier neighbour is taken.
+    """
     if rows.count == 0:
         return pa.nulls(rows.size, pa.float64())
     counts = np.bincount(rows.of, minlength=rows.size)
     is_empty = counts == 0
     starts = np.where(is_empty, 0, np.cumsum(counts) - counts)
-    assert call.fraction is not None
-    position = call.fraction * np.maximum(counts - 1, 0)
+    position = (0.5 if call.fraction is None else call.fraction) * np.maximum(counts - 1, 0)
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, np.maximum(counts - 1, 0))
     low, high = _values_at(values, rows, starts + below, starts + above)
+    if call.type.scalar is not Scalar.F64:
+        return pa.array(low.astype(np.int64), mask=is_empty)
     part = position - below
     with np.errstate(all="ignore"):
         result = np.where(part == 0, low, low + (high - low) * part)
@@ -425,6 +429,21 @@ def _values_at(values: Values, rows: ChosenRows, *positions: Codes) -> list[npt.
     return [floats[indices] for indices in positions]
 
 
+def _mode(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
+    """Return the most frequent value of each group, of equally frequent ones the smallest."""
+    keys = [rows.of, *sort_keys(values, descending=False)]
+    order = stable_order(keys, rows.count)
+    starts = np.flatnonzero(np.logical_or.reduce([run_starts(key[order]) for key in keys]))
+    lengths, of = np.diff(starts, append=rows.count), rows.of[order[starts]]
+    longest = np.zeros(rows.size, np.int64)
+    np.maximum.at(longest, of, lengths)
+    # Written backwards, the smallest value of each group is the one that stays.
+    best = order[starts[lengths == longest[of]]][::-1]
+    indices = np.full(rows.size, -1, np.int64)
+    indices[rows.of[best]] = best
+    return to_arrow(values, PropertyType(call.type.scalar), rows.count).take(pa.array(indices, mask=indices < 0))
+
+
 # Not-a-number counts as the largest value: a minimum passes it over, a maximum takes it.
 KERNELS: Final[Mapping[str, Kernel]] = {
     "count": Kernel(_count, from_sums=lambda _, counts: pa.array(counts, pa.int64())),
@@ -435,4 +454,6 @@ KERNELS: Final[Mapping[str, Kernel]] = {
     "collect": _over_values(_collect, sorts_values=True),
     "stddev": _over_values(_deviation),
     "percentile": _over_values(_percentile),
+    "median": _over_values(_percentile),
+    "mode": _over_values(_mode, sorts_values=True),
 }

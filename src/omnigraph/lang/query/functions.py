@@ -268,6 +268,11 @@ _AGGREGATES: Final = (
     AggregateFunction("percentile(x, 0.9)", "Number, Fraction -> F64", "takes numbers",
                       "the value 90 % of the way through the sorted values, interpolated; the fraction is a literal"
                       " from 0 to 1.", "8.0"),
+    AggregateFunction("median(x)", "Number -> F64; Date -> Date; DateTime -> DateTime", "takes numbers and dates",
+                      "the middle of the sorted values: of numbers the same as `percentile(x, 0.5)`, of dates the"
+                      " earlier of the two in the middle.", "4.0"),
+    AggregateFunction("mode(x)", "T -> T", "compares single values",
+                      "the most frequent value, of equally frequent ones the smallest.", "4"),
 )  # fmt: skip
 AGGREGATES: Final[Mapping[str, AggregateFunction]] = MappingProxyType({item.name: item for item in _AGGREGATES})
 

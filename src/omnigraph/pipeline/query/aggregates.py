@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from omnigraph.engine.query.aggregate import overflow_message
-from omnigraph.lang.catalog import INTEGERS, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Scalar
 from omnigraph.lang.query import ir
 
 # From `pyspark.sql.functions`, the aggregate and its argument to a column.
@@ -51,6 +51,20 @@ def _collect(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     return functions.sort_array(collect(value))
 
 
+def _percentile(functions: Any, call: ir.Aggregate, value: Any) -> Any:
+    """Return a percentile, of dates the earlier of the two in the middle."""
+    if call.type.scalar is not Scalar.F64:
+        middle = ((functions.count(value) - 1) / 2).cast("int")
+        return functions.get(functions.sort_array(functions.collect_list(value)), middle)
+    return functions.percentile(value.cast("double"), functions.lit(0.5 if call.fraction is None else call.fraction))
+
+
+def _mode(functions: Any, call: ir.Aggregate, value: Any) -> Any:
+    # Adding zero makes -0.0 the same value as 0.0.
+    same = value + functions.lit(0.0) if call.type.scalar in FLOATS else value
+    return functions.mode(same, deterministic=True)
+
+
 EXPRESSIONS: Final[Mapping[str, Expression]] = {
     "count": _count,
     "sum": _sum,
@@ -59,7 +73,7 @@ EXPRESSIONS: Final[Mapping[str, Expression]] = {
     "max": lambda functions, _, value: functions.max(value),
     "collect": _collect,
     "stddev": lambda functions, _, value: functions.stddev_samp(value.cast("double")),
-    "percentile": lambda functions, call, value: functions.percentile(
-        value.cast("double"), functions.lit(call.fraction)
-    ),
+    "percentile": _percentile,
+    "median": _percentile,
+    "mode": _mode,
 }
