@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.lang.query import ast
+from tests.oracle.aggregates import AGGREGATES, ROUGH
 from tests.oracle.model import Edge, Node
 
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "collect", "stddev", "percentile"})
 RANKS = frozenset({"nearest"})
 
 
@@ -85,12 +84,6 @@ def settle_key(value: Any) -> tuple[Any, ...]:
     return (value is not None, value.order if isinstance(value, Way) else 0 if value is None else value)
 
 
-def percentile(values: list[float], fraction: float) -> float:
-    place = fraction * (len(values) - 1)
-    low, high = values[math.floor(place)], values[math.ceil(place)]
-    return low + (high - low) * (place - math.floor(place))
-
-
 def rank_of(read: Columns) -> ast.Call | None:
     first = read.order[0].expression
     if isinstance(first, ast.Alias):
@@ -99,7 +92,7 @@ def rank_of(read: Columns) -> ast.Call | None:
 
 
 def is_rough(expression: ast.Expression) -> bool:
-    rough = ("sum", "avg", "stddev", "percentile", "pow", *RANKS)
+    rough = {*ROUGH, "pow", *RANKS}
     return any(isinstance(one, ast.Call) and one.function in rough for one in ast.walk_expression(expression))
 
 

@@ -57,9 +57,9 @@ class Measures:
         if kind > 9:
             return self.distinct_measure(written, kind)
         if kind == 9:
-            return f"{self.maker.pick(('sum', 'min', 'max', 'count'))}({written.integer()})"
+            return f"{self.maker.pick(('sum', 'min', 'max', 'count', 'mode'))}({written.integer()})"
         if kind == 8:
-            return f"{self.maker.pick(('min', 'max', 'count'))}({written.text()})"
+            return f"{self.maker.pick(('min', 'max', 'count', 'mode'))}({written.text()})"
         if kind == 7:
             return f"sum({written.integer()}) {self.maker.pick('+-/%')} count(*)"
         if kind == 6:
@@ -74,11 +74,13 @@ class Measures:
             value = self.maker.pick((written.text, written.integer, written.date, written.bool))()
             return f"collect({'distinct ' * self.maker.often(1, 2)}{value})"
         if kind == 11:
+            if self.maker.often(1, 4):
+                return f"median({self.maker.pick((written.date, written.datetime))()})"
             value = self.maker.pick((written.date, written.datetime, written.bool))()
-            return f"{self.maker.pick(('min', 'max'))}({value})"
+            return f"{self.maker.pick(('min', 'max', 'mode'))}({value})"
         fraction = self.maker.pick(("0.5", "0.9", "0", "1"))
         value = written.integer()
-        return self.maker.pick((f"stddev({value})", f"percentile({value}, {fraction})"))
+        return self.maker.pick((f"stddev({value})", f"percentile({value}, {fraction})", f"median({value})"))
 
     def entity_measure(self, nodes: list[str]) -> str:
         """Return an aggregate of nodes, of the names of types, or of paths."""

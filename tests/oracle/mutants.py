@@ -21,7 +21,7 @@ from omnigraph.engine.query import (
     unwinding,
     vectors,
 )
-from omnigraph.engine.query.aggregate import aggregate
+from omnigraph.engine.query.aggregate import KERNELS
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
@@ -179,10 +179,29 @@ def optional_is_required(patch: Patch) -> None:
 
 
 def count_counts_nulls(patch: Patch) -> None:
-    def changed(function: str, vector: Any, groups: Any) -> Any:
-        return aggregate(function, None if function == "count" else vector, groups)
+    count = KERNELS["count"]
+    changed = replace(count, run=lambda call, vector, groups: count.run(call, None, groups))
+    patch.setitem(KERNELS, "count", changed)
 
-    patch.setattr(aggregation, "aggregate", changed)
+
+def median_takes_nulls_for_zeros(patch: Patch) -> None:
+    median = KERNELS["median"]
+
+    def run(call: ir.Aggregate, vector: Any, groups: Any) -> Any:
+        return median.run(call, Numbers(vector.data, None) if isinstance(vector, Numbers) else vector, groups)
+
+    patch.setitem(KERNELS, "median", replace(median, run=run))
+
+
+def mode_takes_the_largest_of_ties(patch: Patch) -> None:
+    mode = KERNELS["mode"]
+
+    def run(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(aggregation, "sort_keys", lambda vector, descending: sort_keys(vector, not descending))
+            return mode.run(*given)
+
+    patch.setitem(KERNELS, "mode", replace(mode, run=run))
 
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:
@@ -383,6 +402,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "a negation looks at all rows at once": negation_of_any_row,
     "optional is required": optional_is_required,
     "count counts nulls": count_counts_nulls,
+    "a median takes nulls for zeros": median_takes_nulls_for_zeros,
+    "a mode takes the largest of ties": mode_takes_the_largest_of_ties,
     "fuzzy forgives nothing": typing_errors_are_not_forgiven,
     "nearest forgets its filter": nearest_forgets_its_filter,
     "one hop more": on(ir.Expand, maximum=_one_hop_more),
@@ -416,6 +437,8 @@ MUTANTS: Mapping[str, Mutant] = {
 # What a query must contain for some defects to show, as a regular expression; nearly all others pass them.
 CONSTRUCTS: Mapping[str, str] = {
     "the last element of a list is lost": "unwind",
+    "a median takes nulls for zeros": r"median\(",
+    "a mode takes the largest of ties": r"mode\(",
     "one row more of each group": " per ",
     "a group is told apart by its first key": r" per \{[^}]*,",
     "exists is always true": "exists",

@@ -18,7 +18,8 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.pipeline.query import collect, lower
+from omnigraph.pipeline.query import collect, lower, projection
+from omnigraph.pipeline.query.aggregates import EXPRESSIONS
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.lower import Lowering, expand_hops
 from omnigraph.pipeline.query.paths import PathFrames
@@ -93,6 +94,26 @@ def test_patterns_in_expressions_lists_and_groups_on_spark(quick: Any, monkeypat
     assert [told for case in cases if (told := run_on_spark(case, quick, monkeypatch)) is not None] == []
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_aggregates_on_spark_give_what_they_give_in_process(quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in query_cases() if case.id.startswith("x-agg") and not _is_refused(case)]
+    assert len(cases) > 5
+    assert [told for case in cases if (told := run_on_spark(case, quick, monkeypatch)) is not None] == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_mode_on_spark_takes_both_zeros_for_one_value(quick: Any) -> None:
+    from pyspark.sql import functions
+
+    call = ir.Aggregate("mode", None, PropertyType(Scalar.F64))
+    for values, expected in (([-0.0, 1.0, 0.0, 1.0], 0.0), ([2.0, None, None, 1.0], 1.0), ([None], None)):
+        frame = quick.createDataFrame([(value,) for value in values], "x double")
+        [(found,)] = frame.agg(EXPRESSIONS["mode"](functions, call, functions.col("x"))).collect()
+        assert found == expected
+
+
 def _is_refused(case: Case) -> bool:
     return any(step.verb in ("error", "plan", "reads", "descriptor") for step in case.steps)
 
@@ -160,6 +181,10 @@ def missing_is_dropped(self: Lowering, rows: Any, variable: str, table_key: Any)
     return passed_on(self, rows, variable, table_key).dropna()
 
 
+def largest_value(functions: Any, call: ir.Aggregate, value: Any) -> Any:
+    return functions.max(value)
+
+
 passed_on = Lowering.passed_on
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "types of ids are forgotten": (Lowering, "_tagged", untagged, "x-union"),
@@ -168,6 +193,13 @@ MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "loops are not walked": (lower, "expand_hops", no_loops, "x-loop-last"),
     "a negation drops nothing": (Lowering, "_anti", lambda self, operator, rows: rows, "83"),
     "every order falls": (Projection, "_directed", lambda self, column, descending: column.desc(), "90a"),
+    "a mode is the largest value": (projection, "EXPRESSIONS", {**EXPRESSIONS, "mode": largest_value}, "x-agg-mode"),
+    "a median is the largest value": (
+        projection,
+        "EXPRESSIONS",
+        {**EXPRESSIONS, "median": largest_value},
+        "x-agg-median",
+    ),
     "a with drops what is missing": (Lowering, "passed_on", missing_is_dropped, "x-with-missing"),
     "no text is found": (Search, "matches", lambda self, match: np.empty(0, np.uint64), "99a"),
 }

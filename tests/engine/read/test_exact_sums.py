@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engine.query.aggregate import Groups, aggregate, join_limbs, limb_bits, split_limbs
+from omnigraph.engine.query.aggregate import Groups, aggregate_groups, join_limbs, limb_bits, split_limbs
 from omnigraph.engine.query.vectors import Numbers
 from omnigraph.errors import ArithmeticOverflow
+from omnigraph.lang.query import ir
 from tests.support.examples import examples
 
 SCHEMA = """
@@ -21,6 +22,7 @@ edge Knows: Account -> Account
 """
 AMOUNTS = {"a": -(2**63), "b": 2**63 - 1, "c": -1, "d": None}
 MODES = ("auto", "csr", "indexed")
+SUM, AVG = (ir.Aggregate(name, None, ir.I64) for name in ("sum", "avg"))
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +125,13 @@ def test_grouped_sums_equal_those_of_python(rows: list[tuple[int, int]], dtype: 
     expected = [sum(value for group, value in pairs if group == wanted) for wanted in sorted({*of.tolist()})]
     lowest, highest = (0, 2**64 - 1) if np.dtype(dtype).kind == "u" else (-(2**63), 2**63 - 1)
     if all(lowest <= total <= highest for total in expected):
-        assert aggregate("sum", vector, groups).to_pylist() == expected
+        assert aggregate_groups(SUM, vector, groups).to_pylist() == expected
     else:
         with pytest.raises(ArithmeticOverflow):
-            aggregate("sum", vector, groups)
+            aggregate_groups(SUM, vector, groups)
     counts = [of.tolist().count(wanted) for wanted in sorted({*of.tolist()})]
     means = [total / count for total, count in zip(expected, counts, strict=True)]
-    assert aggregate("avg", vector, groups).to_pylist() == pytest.approx(means, rel=1e-15, abs=1e-300)
+    assert aggregate_groups(AVG, vector, groups).to_pylist() == pytest.approx(means, rel=1e-15, abs=1e-300)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from itertools import product
 from typing import Any
 
@@ -67,6 +68,38 @@ def test_percentile_lies_between_the_sorted_values_beside_it(name: str, groups: 
         place = fraction * (len(ordered) - 1)
         low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
         assert result == pytest.approx(low + (high - low) * (place - int(place)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("groups", [1, 5, 300])
+def test_mode_is_the_smallest_of_the_most_frequent_values(name: str, groups: int) -> None:
+    scalar = {"F64": Scalar.F64, "U64 beyond I64": Scalar.U64, "narrow I32": Scalar.I32}.get(name, Scalar.I64)
+    results, values = aggregate(ir.Aggregate("mode", None, PropertyType(scalar)), name, groups)
+    assert results == [min(statistics.multimode(one), default=None) for one in values]
+
+
+@pytest.mark.parametrize("groups", [1, 5, 300])
+def test_mode_of_texts_is_the_first_of_the_most_frequent(groups: int) -> None:
+    of, numbers, valid = draw("narrow I32", groups)
+    texts = [f"{'é' * (number % 3)}{number}" if there else None for number, there in zip(numbers, valid, strict=True)]
+    made = Groups([(of, groups)], len(of))
+    call = ir.Aggregate("mode", None, PropertyType(Scalar.STRING))
+    results = aggregate_groups(call, Strings(pa.array(texts, pa.string())), made).to_pylist()
+    for result, first in zip(results, made.first, strict=True):
+        known = [text for text, group in zip(texts, of, strict=True) if group == of[first] and text is not None]
+        assert result == min(statistics.multimode(known), default=None)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64], ids=["Date", "DateTime"])
+@pytest.mark.parametrize("groups", [1, 5, 300])
+def test_median_of_dates_is_the_earlier_middle_one(dtype: type[Any], groups: int) -> None:
+    of, data, valid = draw("narrow I32" if dtype is np.int32 else "wide I64", groups)
+    made = Groups([(of, groups)], len(of))
+    call = ir.Aggregate("median", None, PropertyType(Scalar.DATE if dtype is np.int32 else Scalar.DATETIME))
+    results = aggregate_groups(call, Numbers(data.astype(dtype), valid), made).to_pylist()
+    for result, first in zip(results, made.first, strict=True):
+        known = data[valid & (of == of[first])].tolist()
+        assert result == (statistics.median_low(known) if known else None)
 
 
 @pytest.mark.parametrize("least", [0, 10**9], ids=["packed", "by places"])

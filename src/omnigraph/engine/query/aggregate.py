@@ -1,12 +1,14 @@
-"""Groups and aggregates: rows with equal keys, exact sums, extremes, distinct values, lists, deviations, percentiles.
+"""Groups and aggregates: rows with equal keys, exact sums, extremes, distinct values, lists, statistics.
 
-Integer sums are split into limbs small enough that no partial sum overflows, then joined with carries.
+`KERNELS` has every name of the table of aggregates in `lang.query.functions`. Integer sums are split into limbs small
+enough that no partial sum overflows, then joined with carries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -221,106 +223,106 @@ def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDA
     return sums
 
 
-def aggregate(function: str, vector: Vector | None, groups: GroupedRows) -> Any:
-    """Return one value per group as an Arrow array: a count, a sum, an average in 64-bit floats, or an extreme."""
-    if vector is None:
-        return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
-    vector = materialize(vector, groups.count)
-    valid = validity(vector)
-    counts = np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size)
-    if function == "count":
-        return pa.array(counts, pa.int64())
-    if function in ("sum", "avg"):
-        assert isinstance(vector, Numbers)
-        return sums_to_arrow(function, _sum_groups(vector.data, valid, groups), counts)
-    return _extremes(function, vector, valid, groups, counts == 0)
+Values: TypeAlias = Numbers | Strings | Lists
+Sums: TypeAlias = ExactSums | npt.NDArray[Any]
+Counts: TypeAlias = npt.NDArray[np.int64]
 
 
-def sums_to_arrow(function: str, sums: ExactSums | npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Any:
-    """Return sums, or averages of so many values, as an Arrow array; null where there were no values."""
-    if function == "sum" and isinstance(sums, ExactSums):
-        return pa.array(sums.integers(function), mask=counts == 0)
-    totals = sums.floats() if isinstance(sums, ExactSums) else sums
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """How an aggregate is computed: one value per group as an Arrow array."""
+
+    run: Callable[[ir.Aggregate, Vector | None, GroupedRows], Any]
+    # The same from the sum and the number of the values of each group, if that is all it takes.
+    from_sums: Callable[[Sums, Counts], Any] | None = None
+    # Whether the values are sorted, for which known ranks of texts help.
+    sorts_values: bool = False
+
+
+def aggregate_groups(call: ir.Aggregate, vector: Vector | None, groups: GroupedRows) -> Any:
+    """Return one value per group as an Arrow array; without a vector rows are counted."""
+    return KERNELS[call.function].run(call, vector, groups)
+
+
+def _over_values(compute: Callable[[ir.Aggregate, Values, ChosenRows], Any], sorts_values: bool = False) -> Kernel:
+    """Return a kernel over the values that are not null, with `distinct` the first of equal ones in each group."""
+
+    def run(call: ir.Aggregate, vector: Vector | None, groups: GroupedRows) -> Any:
+        assert vector is not None
+        values, rows = _known_values(vector, groups)
+        return compute(call, *(_distinct_values(values, rows) if call.is_distinct else (values, rows)))
+
+    return Kernel(run, sorts_values=sorts_values)
+
+
+def _additive(from_sums: Callable[[Sums, Counts], Any]) -> Kernel:
+    def compute(call: ir.Aggregate, numbers: Values, rows: ChosenRows) -> Any:
+        assert isinstance(numbers, Numbers)
+        return from_sums(_sum_groups(numbers.data, rows), np.bincount(rows.of, minlength=rows.size))
+
+    return replace(_over_values(compute), from_sums=from_sums)
+
+
+def _count(call: ir.Aggregate, vector: Vector | None, groups: GroupedRows) -> Any:
+    if vector is not None and call.is_distinct:
+        return _count_distinct(*_known_values(vector, groups))
+    valid = None if vector is None else validity(materialize(vector, groups.count))
+    return pa.array(np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size), pa.int64())
+
+
+def _totals(sums: Sums, counts: Counts) -> Any:
+    return pa.array(sums.integers("sum") if isinstance(sums, ExactSums) else sums, mask=counts == 0)
+
+
+def _means(sums: Sums, counts: Counts) -> Any:
     with np.errstate(invalid="ignore", divide="ignore"):
-        values = totals if function == "sum" else totals / counts
-    return pa.array(values, pa.float64(), mask=counts == 0)
+        means = (sums.floats() if isinstance(sums, ExactSums) else sums) / counts
+    return pa.array(means, pa.float64(), mask=counts == 0)
 
 
-def _sum_groups(
-    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: GroupedRows
-) -> ExactSums | npt.NDArray[np.float64]:
-    of = groups.of if valid is None else groups.of[valid]
-    data = data if valid is None else data[valid]
+def _sum_groups(data: npt.NDArray[Any], rows: ChosenRows) -> Sums:
     if data.dtype.kind not in "iu":
-        return np.asarray(np.bincount(of, weights=data.astype(np.float64), minlength=groups.size), np.float64)
+        return np.asarray(np.bincount(rows.of, weights=data.astype(np.float64), minlength=rows.size), np.float64)
     bits = limb_bits(len(data))
     largest = max(abs(int(data.min(initial=0))), int(data.max(initial=0)))
     is_small = largest * len(data) < FLOAT_EXACT_MAX
     parts = [data.astype(np.int64)] if is_small else split_limbs(data, bits)
-    limbs = [sum_integers(limb, of, groups.size) for limb in parts]
+    limbs = [sum_integers(limb, rows.of, rows.size) for limb in parts]
     return join_limbs(limbs, bits, data.dtype.kind == "u")
 
 
-def _extremes(
-    function: str,
-    vector: Vector,
-    valid: npt.NDArray[np.bool_] | None,
-    groups: GroupedRows,
-    empty: npt.NDArray[np.bool_],
-) -> Any:
+def _extremes(ufunc: np.ufunc, call: ir.Aggregate, vector: Vector | None, groups: GroupedRows) -> Any:
+    assert vector is not None
+    vector = materialize(vector, groups.count)
+    valid = validity(vector)
     of = groups.of if valid is None else groups.of[valid]
+    empty = np.bincount(of, minlength=groups.size) == 0
     if isinstance(vector, Strings):
         ranks, dictionary, order = rank_strings(vector.array)
-        best = _reduce(function, ranks if valid is None else ranks[valid], of, groups.size)
+        best = _reduce(ufunc, ranks if valid is None else ranks[valid], of, groups.size)
         indices = np.zeros(groups.size, np.int64)
         indices[~empty] = order[best[~empty]]
         return dictionary.take(pa.array(indices, mask=empty))
     assert isinstance(vector, Numbers)
     is_bool = vector.data.dtype == np.bool_
     data = vector.data.astype(np.uint8) if is_bool else vector.data
-    best = _reduce(function, data if valid is None else data[valid], of, groups.size)
+    best = _reduce(ufunc, data if valid is None else data[valid], of, groups.size)
     return pa.array(best.astype(np.bool_) if is_bool else best, mask=empty)
 
 
-def _reduce(function: str, data: npt.NDArray[Any], of: Codes, size: int) -> npt.NDArray[Any]:
-    # Not-a-number counts as the largest value: a minimum passes it over, a maximum takes it.
-    ufunc = np.fmin if function == "min" else np.maximum
+def _reduce(ufunc: np.ufunc, data: npt.NDArray[Any], of: Codes, size: int) -> npt.NDArray[Any]:
+    is_minimum = ufunc is np.fmin
     if data.dtype.kind == "f":
-        start = data.dtype.type(np.nan if function == "min" else -np.inf)
+        start = data.dtype.type(np.nan if is_minimum else -np.inf)
     else:
         limits = np.iinfo(data.dtype)
-        start = data.dtype.type(limits.max if function == "min" else limits.min)
+        start = data.dtype.type(limits.max if is_minimum else limits.min)
     best = np.full(size, start, data.dtype)
     ufunc.at(best, of, data)
     return best
 
 
-Values: TypeAlias = Numbers | Strings | Lists
-
-
-def aggregate_groups(call: ir.Aggregate, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
-    """Return one value per group as an Arrow array."""
-    if vector is None:
-        return aggregate(call.function, None, groups)
-    if not call.is_distinct and call.function not in ("collect", "stddev", "percentile"):
-        return aggregate(call.function, vector, groups)
-    values, rows = _known_values(vector, groups)
-    if call.is_distinct and call.function == "count":
-        return _count_distinct(values, rows)
-    if call.is_distinct:
-        values, rows = _distinct_values(values, rows)
-    match call.function:
-        case "collect":
-            return _collect(values, rows, call.type)
-        case "stddev":
-            return _deviation(values, rows)
-        case "percentile":
-            assert call.fraction is not None
-            return _percentile(values, rows, call.fraction)
-    return aggregate(call.function, values, rows)
-
-
-def _known_values(vector: Vector, groups: Groups | SingleGroup) -> tuple[Values, ChosenRows]:
+def _known_values(vector: Vector, groups: GroupedRows) -> tuple[Values, ChosenRows]:
     values = materialize(vector, groups.count)
     valid = validity(values)
     if valid is None or bool(valid.all()):
@@ -367,13 +369,13 @@ def _first_rows(pairs: Codes, size: int) -> npt.NDArray[np.int64]:
     return np.sort(first[first >= 0])
 
 
-def _collect(values: Values, rows: ChosenRows, type_: PropertyType) -> Any:
+def _collect(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
     order = stable_order([rows.of, *sort_keys(values, descending=False)], rows.count)
-    items = to_arrow(values, PropertyType(type_.scalar), rows.count).take(pa.array(order))
+    items = to_arrow(values, PropertyType(call.type.scalar), rows.count).take(pa.array(order))
     return pa.ListArray.from_arrays(pa.array(group_offsets(rows.of, rows.size), pa.int32()), items)
 
 
-def _deviation(numbers: Values, rows: ChosenRows) -> Any:
+def _deviation(call: ir.Aggregate, numbers: Values, rows: ChosenRows) -> Any:
     """Return the deviation of a sample, in two passes, so that large values do not cancel out."""
     assert isinstance(numbers, Numbers)
     values, counts = numbers.data.astype(np.float64), np.bincount(rows.of, minlength=rows.size)
@@ -383,17 +385,22 @@ def _deviation(numbers: Values, rows: ChosenRows) -> Any:
         return pa.array(np.sqrt(squares / (counts - 1)), pa.float64(), mask=counts < 2)
 
 
-def _percentile(values: Values, rows: ChosenRows, fraction: float) -> Any:
-    """Return the value at a fraction of the way through a group, interpolated between its neighbours."""
+def _percentile(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
+    """Return the value at a fraction of the way through a group, interpolated between its neighbours.
+
+    Without a fraction it is the middle; dates are not interpolated, the earlier neighbour is taken.
+    """
     if rows.count == 0:
         return pa.nulls(rows.size, pa.float64())
     counts = np.bincount(rows.of, minlength=rows.size)
     is_empty = counts == 0
     starts = np.where(is_empty, 0, np.cumsum(counts) - counts)
-    position = fraction * np.maximum(counts - 1, 0)
+    position = (0.5 if call.fraction is None else call.fraction) * np.maximum(counts - 1, 0)
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, np.maximum(counts - 1, 0))
     low, high = _values_at(values, rows, starts + below, starts + above)
+    if call.type.scalar is not Scalar.F64:
+        return pa.array(low.astype(np.int64), mask=is_empty)
     part = position - below
     with np.errstate(all="ignore"):
         result = np.where(part == 0, low, low + (high - low) * part)
@@ -420,3 +427,33 @@ def _values_at(values: Values, rows: ChosenRows, *positions: Codes) -> list[npt.
     codes = rows.of.astype(np.uint16) if rows.size <= _COUNTED_MAX else rows.of
     floats = floats[by_value[np.argsort(codes[by_value], kind="stable")]]
     return [floats[indices] for indices in positions]
+
+
+def _mode(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
+    """Return the most frequent value of each group, of equally frequent ones the smallest."""
+    keys = [rows.of, *sort_keys(values, descending=False)]
+    order = stable_order(keys, rows.count)
+    starts = np.flatnonzero(np.logical_or.reduce([run_starts(key[order]) for key in keys]))
+    lengths, of = np.diff(starts, append=rows.count), rows.of[order[starts]]
+    longest = np.zeros(rows.size, np.int64)
+    np.maximum.at(longest, of, lengths)
+    # Written backwards, the smallest value of each group is the one that stays.
+    best = order[starts[lengths == longest[of]]][::-1]
+    indices = np.full(rows.size, -1, np.int64)
+    indices[rows.of[best]] = best
+    return to_arrow(values, PropertyType(call.type.scalar), rows.count).take(pa.array(indices, mask=indices < 0))
+
+
+# Not-a-number counts as the largest value: a minimum passes it over, a maximum takes it.
+KERNELS: Final[Mapping[str, Kernel]] = {
+    "count": Kernel(_count, from_sums=lambda _, counts: pa.array(counts, pa.int64())),
+    "sum": _additive(_totals),
+    "avg": _additive(_means),
+    "min": Kernel(partial(_extremes, np.fmin)),
+    "max": Kernel(partial(_extremes, np.maximum)),
+    "collect": _over_values(_collect, sorts_values=True),
+    "stddev": _over_values(_deviation),
+    "percentile": _over_values(_percentile),
+    "median": _over_values(_percentile),
+    "mode": _over_values(_mode, sorts_values=True),
+}

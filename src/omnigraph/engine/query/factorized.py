@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.aggregate import (
+    KERNELS,
     AnyGroups,
     Groups,
     SingleGroup,
@@ -25,7 +25,6 @@ from omnigraph.engine.query.aggregate import (
     join_limbs,
     limb_bits,
     split_limbs,
-    sums_to_arrow,
 )
 from omnigraph.engine.query.compare import validity
 from omnigraph.engine.query.context import QueryRun
@@ -38,6 +37,7 @@ from omnigraph.engine.query.vectors import Ids, Numbers, Rows, Vector, flag_posi
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.query.ir import REVERSED, Direction
 from omnigraph.limits import QUERY_WEIGHED_WALKS_MAX
 
@@ -414,12 +414,13 @@ class FactorizedAggregate:
                 factor = Factor(variable, valid.astype(np.int64))
                 counts[argument] = groups.sum_integers(self._weigh(run, factor, roots))
         count = counts[argument]
-        if call.function == "count":
-            return pa.array(count, pa.int64())
-        assert vector is not None
+        from_sums = KERNELS[call.function].from_sums
+        assert from_sums is not None
+        if vector is None or not AGGREGATES[call.function].reads_values:
+            return from_sums(count, count)
         [variable] = variables_of(argument)
         sums = self._sums(run, sum_factor(variable, vector), roots, groups, float(counts[None].sum()))
-        return sums_to_arrow(call.function, sums, np.asarray(count))
+        return from_sums(sums, np.asarray(count))
 
     def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
         """Return the sums of values over so many ways; of integers exactly, limb by limb."""
@@ -460,11 +461,12 @@ def _is_factorizable(expression: ir.Expr, forest: Forest) -> bool:
     if not isinstance(expression, ir.Aggregate) or expression.is_distinct:
         return False
     argument = expression.argument
-    if expression.function == "count" and (argument is None or isinstance(argument, ir.NodeRef)):
+    if KERNELS[expression.function].from_sums is None:
+        return False
+    if argument is None or isinstance(argument, ir.NodeRef):
         return True
     variables = variables_of(argument)
-    is_sum = expression.function in ("sum", "avg", "count")
-    return is_sum and len(variables) == 1 and variables <= forest.vertices.keys() and _is_total(argument)
+    return len(variables) == 1 and variables <= forest.vertices.keys() and _is_total(argument)
 
 
 # What can be computed for nodes that are in no row, because it never fails.

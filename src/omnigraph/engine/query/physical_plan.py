@@ -33,6 +33,7 @@ from omnigraph.engine.query.vectors import UNIT_ROW, Ids, Rows, vector_from_arro
 from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import KINDS, Catalog, TypeKey
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.query.ir import ParameterRef, ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.rules.delta import one_array
@@ -125,7 +126,7 @@ class ReadPlan:
             part for item in self.query.columns for part in walk(item.expression) if isinstance(part, ir.Aggregate)
         ]
         if aggregates:
-            return all(item.is_distinct or item.function in ("min", "max") for item in aggregates)
+            return all(item.is_distinct or AGGREGATES[item.function].ignores_duplicates for item in aggregates)
         return self.query.is_distinct
 
     # -- ranking -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.query.aggregate import Groups, SingleGroup, aggregate_groups
+from omnigraph.engine.query.aggregate import KERNELS, Groups, SingleGroup, aggregate_groups
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import (
     Evaluate,
@@ -40,6 +40,7 @@ from omnigraph.engine.query.vectors import (
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import KINDS, TypeKey
 from omnigraph.lang.query import ir
+from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.schema.arrow_schema import arrow_type
 
 # So many rows are worth an estimate of their size before their values are read.
@@ -409,12 +410,12 @@ def _compile_column(expression: ir.Expr) -> Evaluate | None:
         return None
     if isinstance(expression, ir.Aggregate):
         argument = expression.argument
-        if expression.function == "count" and isinstance(argument, ir.NodeRef):
+        if isinstance(argument, ir.NodeRef) and not AGGREGATES[expression.function].reads_values:
             # Which nodes are there is known without their ids; nodes of several types may share an id.
             variable = argument.variable
             if not expression.is_distinct or not ir.is_union(argument.node_type):
                 return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
-        if expression.function == "collect" and isinstance(argument, ir.PropertyRef) and argument.type.is_text:
+        if KERNELS[expression.function].sorts_values and isinstance(argument, ir.PropertyRef) and argument.type.is_text:
             return _with_ranks(argument)
         return None if argument is None else compile_value(argument)
     return None if ir.has_aggregate(expression) else compile_value(expression)

@@ -13,7 +13,7 @@ from omnigraph.lang.diagnostic import LanguageError, Source, Span
 from omnigraph.lang.editor.sources import SchemaView, Variable, Words, find_declaration, find_variables, split_words
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
-from omnigraph.lang.query.functions import FUNCTIONS, signatures_of
+from omnigraph.lang.query.functions import AGGREGATES, FUNCTIONS, show_forms
 from omnigraph.lang.schema.parser import parse_schema
 
 QUERY_WORDS: Final = MappingProxyType(
@@ -63,14 +63,6 @@ _SPECIAL_FUNCTIONS: Final = MappingProxyType(
         "nodes": "`nodes($p)`: the ids of the nodes of a path, in order.",
         "edges": "`edges($p)`: the ids of the edges of a path, in order.",
         "cost": "`cost($p)`: the weight of a path that was found `by` an edge property.",
-        "count": "`count(x)`: how many values are not null; `count(*)`: how many rows.",
-        "sum": "`sum(x)`: the sum of numbers, exact for integers.",
-        "avg": "`avg(x)`: the mean of numbers, an F64.",
-        "min": "`min(x)`: the smallest value.",
-        "max": "`max(x)`: the largest value.",
-        "collect": "`collect(x)`: the values as a list, in ascending order, without nulls.",
-        "stddev": "`stddev(x)`: the standard deviation of a sample, an F64.",
-        "percentile": "`percentile(x, 0.9)`: the value 90 % of the way through the sorted values, interpolated.",
         "any": "`any($item in list where condition)`: true if the condition holds for an item.",
         "all": "`all($item in list where condition)`: true if the condition holds for every item.",
         "search": "`search(text, words)`: true if a text has any of the words.",
@@ -79,6 +71,7 @@ _SPECIAL_FUNCTIONS: Final = MappingProxyType(
         "bm25": "`bm25(text, words)`: the relevance of a text; ranks, best first.",
         "nearest": "`nearest(vector, other)`: the Euclidean distance; ranks, closest first.",
         "rrf": "`rrf(first, second, k, window)`: fuses the best of two rankings by their ranks.",
+        **{item.name: f"`{item.usage}`: {item.text}" for item in AGGREGATES.values()},
     }
 )
 SCHEMA_WORDS: Final = MappingProxyType(
@@ -141,8 +134,7 @@ def describe_function(name: str) -> str | None:
         return _SPECIAL_FUNCTIONS[name]
     if name not in FUNCTIONS:
         return None
-    forms = "; ".join(f"`{form}`" for form in signatures_of(name))
-    return f"{FUNCTIONS[name].text} {forms}"
+    return f"{FUNCTIONS[name].text} {show_forms(FUNCTIONS[name].signatures)}"
 
 
 MeaningKind = Literal["variable", "type", "property", "function", "annotation", "keyword"]

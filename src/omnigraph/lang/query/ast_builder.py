@@ -16,7 +16,7 @@ from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.functions import FUNCTION_NAMES, arity_of, describe_arity, function_hint
+from omnigraph.lang.query.functions import AGGREGATES, FUNCTION_NAMES, arity_of, describe_arity, function_hint
 from omnigraph.limits import EXPRESSION_DEPTH_MAX
 
 _U32_MAX: Final = 2**32 - 1
@@ -25,7 +25,6 @@ _U64_MAX: Final = 2**64 - 1
 # A longer number is out of every range, and Python itself rejects very long ones.
 _DIGITS_MAX: Final = 40
 _BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
-DISTINCT_AGGREGATES: Final = frozenset({"count", "sum", "avg", "collect"})
 
 T = TypeVar("T")
 # Where a clause may still be a walk, the grammar leaves a variable as its token.
@@ -86,8 +85,9 @@ class Builder(Transformer[Token, Any]):
             raise SyntaxFault("`cast` takes a value and a type", span, "write `cast($v.property as F64)`")
         if len(arguments) < fewest or (most is not None and len(arguments) > most):
             raise SyntaxFault(f"`{function}` takes {describe_arity(fewest, most)}, not {len(arguments)}", span)
-        if distinct is not None and function not in DISTINCT_AGGREGATES:
-            hint = f"it goes with {join_words(sorted(DISTINCT_AGGREGATES))}"
+        if distinct is not None and (function not in AGGREGATES or not AGGREGATES[function].allows_distinct):
+            takers = sorted(item.name for item in AGGREGATES.values() if item.allows_distinct)
+            hint = f"it goes with {join_words(takers)}"
             raise SyntaxFault(f"`{function}` takes no `distinct`", span_of(word), hint)
         return _special_call(ast.Call(function, arguments, span, distinct is not None))
 

@@ -12,9 +12,10 @@ from typing import Final
 from omnigraph.lang.catalog import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import Context, Kind, Scope, with_null
+from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_values import describe, resolve, resolve_property
 from omnigraph.lang.query.functions import (
+    AGGREGATES,
     DATE_UNITS,
     FUNCTIONS,
     TEXT_PREDICATES,
@@ -31,43 +32,26 @@ _GROUP_HINT = "return `$v.property` or `$v`, or aggregate it"
 
 def type_aggregate(ctx: Context, call: ast.Call, argument: ir.Expr) -> ir.Expr | None:
     """Return an aggregate of a typed argument, or report a type that it does not take (T8)."""
-    function, type_, written = call.function, argument.type, call.arguments[0]
-    if type_ is None or reject_blob(ctx, written, argument, "aggregated"):
+    function, written = AGGREGATES[call.function], call.arguments[0]
+    if argument.type is None or reject_blob(ctx, written, argument, "aggregated"):
         return None
-    if function == "count":
-        return ir.Aggregate(function, argument, ir.I64, call.is_distinct)
-    if function in ("sum", "avg", "stddev", "percentile"):
-        return _type_statistic(ctx, call, argument, type_)
-    if type_.is_list or type_.scalar is Scalar.VECTOR:
-        verb = "compares" if function in ("min", "max") else "collects"
-        ctx.report("T8", written.span, f"`{function}` {verb} single values, but {describe(argument)}")
+    result = function.resolve(argument.type)
+    if result is None:
+        ctx.report("T8", written.span, f"`{function.name}` {function.takes}, but {describe(argument)}")
         return None
-    if function == "collect":
-        items = PropertyType(type_.scalar, is_list=True, enum_values=type_.enum_values)
-        return ir.Aggregate(function, argument, items, call.is_distinct)
-    return ir.Aggregate(function, argument, with_null(type_, nullable=True))
-
-
-def _type_statistic(ctx: Context, call: ast.Call, argument: ir.Expr, type_: PropertyType) -> ir.Expr | None:
-    function = call.function
-    if not type_.is_number:
-        verb = "adds" if function in ("sum", "avg") else "takes"
-        ctx.report("T8", call.arguments[0].span, f"`{function}` {verb} numbers, but {describe(argument)}")
+    fraction = None
+    if len(call.arguments) > 1 and (fraction := _check_fraction(ctx, call)) is None:
         return None
-    fraction = _check_fraction(ctx, call) if function == "percentile" else None
-    if function == "percentile" and fraction is None:
-        return None
-    scalar = _sum_scalar(type_.scalar) if function == "sum" else Scalar.F64
-    return ir.Aggregate(function, argument, PropertyType(scalar, nullable=True), call.is_distinct, fraction)
+    return ir.Aggregate(function.name, argument, result, call.is_distinct, fraction)
 
 
 def _check_fraction(ctx: Context, call: ast.Call) -> float | None:
-    """Return the second argument of `percentile`, or report what it is instead (T8)."""
+    """Return the fraction that is the second argument of an aggregate, or report what it is instead (T8)."""
     written = call.arguments[1]
     value = written.value if isinstance(written, ast.Literal) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
-    ctx.report("T8", written.span, "`percentile` takes a number between 0 and 1 here", "write 0.5 for the median")
+    ctx.report("T8", written.span, f"`{call.function}` takes a number between 0 and 1 here", "write 0.5 for the median")
     return None
 
 
@@ -79,13 +63,6 @@ def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, usage:
         "T24", expression.span, f"{describe(typed)}, which cannot be {usage}", "read Blobs one by one through the API"
     )
     return True
-
-
-def _sum_scalar(scalar: Scalar) -> Scalar:
-    """Return the type of a sum: 64-bit integers for integers, floats for all else."""
-    if scalar in (Scalar.U32, Scalar.U64):
-        return Scalar.U64
-    return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
 
 
 REFERENCES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef | ir.ValueRef | ir.VariableRef

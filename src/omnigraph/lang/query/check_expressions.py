@@ -126,7 +126,7 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
 def _call(ctx: Context, scope: Scope, call: ast.Call, role: Role) -> ir.Expr | None:
     if call.function in AGGREGATES and role in (Role.RETURN, Role.HAVING):
         return check_aggregate(ctx, scope, call)
-    if call.function in AGGREGATES | RANKS | TEXT_PREDICATES:
+    if call.function in AGGREGATES.keys() | RANKS | TEXT_PREDICATES:
         _report_call(ctx, call, role)
         return None
     if call.function in ENTITY_FUNCTIONS or is_path_call(scope, call):
@@ -404,6 +404,6 @@ def _collection(ctx: Context, scope: Scope, collection: ast.Expression, role: Ro
 def check_aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
     """Check an aggregate and its argument."""
     if not call.arguments:
-        return ir.Aggregate("count", None, ir.I64)
+        return ir.Aggregate(call.function, None, ir.I64)
     argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
     return None if argument is None or argument.type is None else type_aggregate(ctx, call, argument)

@@ -115,7 +115,7 @@ def _column_name(expression: ir.Expr) -> str:
     if isinstance(expression, ir.PropertyRef):
         return f"{expression.variable}.{expression.written()}"
     if isinstance(expression, ir.Aggregate):
-        return "count" if expression.argument is None else _column_name(expression.argument)
+        return expression.function if expression.argument is None else _column_name(expression.argument)
     return _described_name(expression)
 
 

@@ -1,12 +1,12 @@
-"""The functions and operators of the query language: signatures, result types and documentation.
+"""The functions, operators and aggregates of the query language: signatures, result types and documentation.
 
-Pure data. The checker resolves calls by this table, each engine must implement every name in it (a test compares), and
-`tools/functions.py` prints the reference in `docs/languages.md` from it.
+Pure data. The checker resolves calls by these tables, each engine must implement every name in them (a test compares),
+and `tools/functions.py` prints the reference in `docs/languages.md` from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +20,7 @@ _CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
         "Integer": INTEGERS,
         "Number": NUMBERS,
         "T": frozenset(Scalar) - {Scalar.BLOB, Scalar.VECTOR},
+        "Any": frozenset(Scalar),
         **{scalar.value: frozenset({scalar}) for scalar in Scalar},
     }
 )
@@ -51,6 +52,10 @@ class Signature:
         words = tuple(word.removesuffix("...") for word in arguments)
         return cls(words, result.removesuffix("?"), is_variadic, result.endswith("?"))
 
+    def __str__(self) -> str:
+        words = ", ".join(self.arguments) + ("…" if self.is_variadic else "")
+        return f"{words} → {self.result}{'?' if self.is_partial else ''}".strip()
+
     def accepts_count(self, count: int) -> bool:
         return count >= len(self.arguments) if self.is_variadic else count == len(self.arguments)
 
@@ -77,12 +82,13 @@ class Signature:
 
 
 def fits_word(type_: PropertyType, word: str) -> bool:
-    """Return True if a type is what a word of a signature asks for.
+    """Return True if a type is what a word of a signature asks for; `Any` takes lists, too.
 
     >>> fits_word(PropertyType(Scalar.I32), "Number"), fits_word(PropertyType(Scalar.I32, is_list=True), "[T]")
     (True, True)
     """
-    return type_.is_list is word.startswith("[") and type_.scalar in _CLASSES[word.strip("[]")]
+    is_shape = type_.is_list is word.startswith("[") or word == "Any"
+    return is_shape and type_.scalar in _CLASSES[word.strip("[]")]
 
 
 def common_scalar(scalars: Sequence[Scalar]) -> Scalar | None:
@@ -195,7 +201,81 @@ FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({item.name: item for
 DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
 TIME_UNITS: Final = ("hour", "minute", "second")
 
-AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max", "collect", "stddev", "percentile"})
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """One aggregate: a call of it, its forms, what it does, and its results for `SAMPLE` and for no values, as JSON.
+
+    `Fraction` is a literal from 0 to 1. `takes` is for the message about an argument of another type.
+    """
+
+    usage: str
+    forms: str
+    takes: str
+    text: str
+    result: str
+    empty: str = "null"
+    allows_distinct: bool = False
+    # Equal values do not change the result, so a plan may leave out rows that repeat.
+    ignores_duplicates: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.usage.partition("(")[0]
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        return tuple(Signature.parse(form) for form in self.forms.split("; "))
+
+    @property
+    def reads_values(self) -> bool:
+        """False if it only tells values apart, and so takes any."""
+        return self.signatures[0].arguments[0] != "Any"
+
+    def resolve(self, type_: PropertyType) -> PropertyType | None:
+        """Return the type of the result for an argument of a type, or None if it does not fit.
+
+        >>> str(AGGREGATES["max"].resolve(PropertyType(Scalar.STRING, enum_values=("a", "b"))))
+        'enum(a, b)?'
+        """
+        form = next((form for form in self.signatures if fits_word(type_, form.arguments[0])), None)
+        if form is None:
+            return None
+        result = form.result.strip("[]")
+        base = type_ if result == "T" else PropertyType(Scalar(result))
+        return replace(base, is_list=form.result.startswith("["), nullable=self.empty == "null")
+
+
+# The values that the results in the table of aggregates are those of.
+SAMPLE: Final = (1, 4, 4, 8, 8)
+_AGGREGATES: Final = (
+    AggregateFunction("count(x)", "Any -> I64", "takes anything",
+                      "how many values are not null; `count(*)`: how many rows.", "5", "0", allows_distinct=True),
+    AggregateFunction("sum(x)", "U32 -> U64; U64 -> U64; Integer -> I64; Number -> F64", "adds numbers",
+                      "the sum of numbers, exact for integers; `query.overflow` where it does not fit.",
+                      "25", allows_distinct=True),
+    AggregateFunction("avg(x)", "Number -> F64", "adds numbers", "the mean of numbers, an F64.",
+                      "5.0", allows_distinct=True),
+    AggregateFunction("min(x)", "T -> T", "compares single values", "the smallest value.",
+                      "1", ignores_duplicates=True),
+    AggregateFunction("max(x)", "T -> T", "compares single values", "the largest value.",
+                      "8", ignores_duplicates=True),
+    AggregateFunction("collect(x)", "T -> [T]", "collects single values",
+                      "the values as a list, in ascending order, without nulls.",
+                      "[1, 4, 4, 8, 8]", "[]", allows_distinct=True),
+    AggregateFunction("stddev(x)", "Number -> F64", "takes numbers",
+                      "the standard deviation of a sample, an F64; null for fewer than two values.", "3.0"),
+    AggregateFunction("percentile(x, 0.9)", "Number, Fraction -> F64", "takes numbers",
+                      "the value 90 % of the way through the sorted values, interpolated; the fraction is a literal"
+                      " from 0 to 1.", "8.0"),
+    AggregateFunction("median(x)", "Number -> F64; Date -> Date; DateTime -> DateTime", "takes numbers and dates",
+                      "the middle of the sorted values: of numbers the same as `percentile(x, 0.5)`, of dates the"
+                      " earlier of the two in the middle.", "4.0"),
+    AggregateFunction("mode(x)", "T -> T", "compares single values",
+                      "the most frequent value, of equally frequent ones the smallest.", "4"),
+)  # fmt: skip
+AGGREGATES: Final[Mapping[str, AggregateFunction]] = MappingProxyType({item.name: item for item in _AGGREGATES})
+
 RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
 TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
 # Functions of a bound node, edge or path; `length` is one of them where its argument is a path.
@@ -213,12 +293,10 @@ _ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
         "search": (2, 2),
         "match_text": (2, 2),
         "fuzzy": (2, 3),
-        **dict.fromkeys(AGGREGATES, (1, 1)),
         **dict.fromkeys(ENTITY_FUNCTIONS, (1, 1)),
-        "percentile": (2, 2),
     }
 )
-FUNCTION_NAMES: Final = frozenset(_ARITIES) | {name for name in FUNCTIONS if name.isidentifier()}
+FUNCTION_NAMES: Final = frozenset({*_ARITIES, *AGGREGATES, *(name for name in FUNCTIONS if name.isidentifier())})
 
 
 def arity_of(name: str) -> tuple[int, int | None]:
@@ -229,16 +307,14 @@ def arity_of(name: str) -> tuple[int, int | None]:
     """
     if name in _ARITIES:
         return _ARITIES[name]
-    forms = FUNCTIONS[name].signatures
+    forms = (AGGREGATES.get(name) or FUNCTIONS[name]).signatures
     counts = [len(form.arguments) for form in forms]
     return min(counts), None if any(form.is_variadic for form in forms) else max(counts)
 
 
-def signatures_of(name: str) -> Iterator[str]:
-    """Yield the forms of a function as the reference shows them."""
-    for form in FUNCTIONS[name].signatures:
-        words = ", ".join(form.arguments) + ("…" if form.is_variadic else "")
-        yield f"{words} → {form.result}{'?' if form.is_partial else ''}".strip()
+def show_forms(signatures: Sequence[Signature]) -> str:
+    """Return the forms of a function as the reference shows them."""
+    return "; ".join(f"`{form}`" for form in signatures)
 
 
 def retype(type_: PropertyType, scalar: Scalar) -> PropertyType:

@@ -5,20 +5,16 @@ Ties in the order are broken by all bound variables, as in process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from omnigraph.engine.query.aggregate import overflow_message
 from omnigraph.engine.query.expressions import walk
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.projection import SkipLimit, resolve_aliases
-from omnigraph.lang.catalog import INTEGERS, Scalar
 from omnigraph.lang.query import ir
+from omnigraph.pipeline.query.aggregates import EXPRESSIONS
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.scan import HOPS, ID, POSITION, SCORE, VALUE, Search, spark_type
-
-# Wide enough for a sum of more 64-bit integers than any graph has rows.
-_EXACT: Final = "decimal(38,0)"
 
 
 class Projection:
@@ -119,41 +115,8 @@ class Projection:
         return ir.substitute(expression, names)
 
     def _aggregate(self, call: ir.Aggregate) -> Any:
-        functions, argument = self._functions, call.argument
-        if argument is None:
-            return functions.count(functions.lit(1))
-        value = self._expressions.value(argument)
-        if call.function == "count":
-            return functions.count_distinct(value) if call.is_distinct else functions.count(value)
-        if call.function == "collect":
-            collect = functions.collect_set if call.is_distinct else functions.collect_list
-            return functions.sort_array(collect(value))
-        if call.function == "stddev":
-            return functions.stddev_samp(value.cast("double"))
-        if call.function == "percentile":
-            return functions.percentile(value.cast("double"), functions.lit(call.fraction))
-        if call.function in ("sum", "avg"):
-            assert argument.type is not None
-            # Integers are summed exactly, as decimals; an average rounds once, at the end.
-            wide = value.cast(_EXACT if argument.type.scalar in INTEGERS else "double")
-            total = functions.sum_distinct(wide) if call.is_distinct else functions.sum(wide)
-            count = functions.count_distinct(value) if call.is_distinct else functions.count(value)
-            return self._raise_on_overflow(total, call) if call.function == "sum" else total.cast("double") / count
-        extreme: Callable[[Any], Any] = functions.min if call.function == "min" else functions.max
-        return extreme(value)
-
-    def _raise_on_overflow(self, total: Any, call: ir.Aggregate) -> Any:
-        """Return a sum that fails the query if it overflows the type of its column."""
-        functions, scalar = self._functions, call.type.scalar
-        if scalar not in INTEGERS:
-            return total
-        lowest, highest = (0, 2**64 - 1) if scalar is Scalar.U64 else (-(2**63), 2**63 - 1)
-        is_outside = (total < functions.lit(str(lowest)).cast(_EXACT)) | (
-            total > functions.lit(str(highest)).cast(_EXACT)
-        )
-        return functions.when(
-            is_outside, functions.raise_error(functions.lit(overflow_message(call.function, scalar)))
-        ).otherwise(total)
+        value = self._functions.lit(1) if call.argument is None else self._expressions.value(call.argument)
+        return EXPRESSIONS[call.function](self._functions, call, value)
 
     # -- order -------------------------------------------------------------------------------------------------
 
