@@ -132,9 +132,9 @@ def test_infer_frames_load_and_keep_their_types(tmp_path: Path) -> None:
     items = pa.table({"id": ["a", "b"], "size": pa.array([1, 2], pa.int32()), "embedding": [[0.5, 1.0], [1.5, 2.0]]})
     links = pa.table({"from": ["a"], "to": ["b"], "id": ["l1"]})
     inferred = og.infer_schema(nodes={"Item": items.to_pandas()}, edges={"Link": links})
-    assert property_types(inferred.source, "Item") == {"embedding": "Vector(2)", "size": "I32"}
-    assert catalog_of(inferred.source).nodes["Item"].key == ()
-    assert "// id: 2 rows, 2 distinct, 0 null; the ids of the graph" in inferred.source
+    assert property_types(inferred.source, "Item") == {"embedding": "Vector(2)", "id": "String", "size": "I32"}
+    assert catalog_of(inferred.source).nodes["Item"].key == ("id",)
+    assert "// id: 1 row, 1 distinct, 0 null; the ids of the graph" in inferred.source
     report = load(tmp_path / "g.omni", inferred)
     assert (report.nodes, report.edges) == ({"Item": 2}, {"Link": 1})
     with og.open(tmp_path / "g.omni") as graph:

@@ -87,7 +87,7 @@ def entity_columns(type_: Type) -> list[str]:
     return [
         "id",
         *type_.ends,
-        *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB),
+        *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB and name != "id"),
     ]
 
 

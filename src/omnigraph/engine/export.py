@@ -3,7 +3,7 @@
 Deterministic: records list edges before nodes, documents nodes before edges, both types by name and entities by id, so
 equal graphs give equal bytes. Ids are unique within a type, so documents call a node `Type:id`.
 
-In Cypher, the id of an entity becomes its property `id`, which no property of a schema may be called. Edges find their
+In Cypher, the id of an entity becomes its property `id`; a property of that name is the id. Edges find their
 nodes by it, through an index that the first statements create.
 """
 
@@ -43,7 +43,7 @@ Parts: TypeAlias = Callable[[Type, pa.RecordBatch], Iterator[Any]]
 def write_entities(view: View, types: Sequence[Type], parts: Parts) -> Iterator[bytes]:
     """Yield the entities of types by id, with their ends and shown properties."""
     for type_ in types:
-        columns = ["id", *type_.ends, *shown_properties(type_)]
+        columns = list(dict.fromkeys(["id", *type_.ends, *shown_properties(type_)]))
         for batch in ordered_batches(view.dataset(type_.table_key), columns):
             if batch.num_rows:
                 yield join_columns(parts(type_, batch))
@@ -87,7 +87,7 @@ def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
     else:
         yield f"CREATE (:`{type_.name}` {{`id`: "
     yield _cypher_literals(batch.column("id"))
-    for name in shown_properties(type_):
+    for name in (name for name in shown_properties(type_) if name != "id"):
         # A property that is null does not exist in such a database.
         yield _where_present(f", `{name}`: ", _cypher_literals(batch.column(name)))
     yield "}]->(b);\n" if isinstance(type_, EdgeType) else "});\n"
@@ -355,7 +355,7 @@ def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
 
 def column_names(type_: Type) -> list[str]:
     """Return the columns of a type in order."""
-    return ["id", *type_.ends, *sorted(type_.properties)]
+    return list(dict.fromkeys(["id", *type_.ends, *sorted(type_.properties)]))
 
 
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -418,7 +418,7 @@ def _line_parts(
         yield None, json_text(batch.column("dst"))
     yield None, ',"data":{"id":'
     yield None, json_text(batch.column("id"))
-    for name in sorted(type_.properties):
+    for name in sorted(type_.properties.keys() - {"id"}):
         yield None, f",{_quote(name)}:"
         if name in large:
             yield name, None

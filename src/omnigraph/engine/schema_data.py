@@ -237,7 +237,7 @@ class DataCheck:
 def _check_rows(
     store: TaskStore, change: TypeChange, rules: Type, ref: DatasetRef, fragment_ids: Sequence[int]
 ) -> list[Violation]:
-    names = ["id", *rules.properties]
+    names = list(dict.fromkeys(["id", *rules.properties]))
     violations: list[Violation] = []
     for batch in scan_fragments(store.open(ref), fragment_ids, stored_names(change, names)):
         rows = read_as_new(change, pa.Table.from_batches([batch]), names)

@@ -5,12 +5,17 @@ Row rules first, then identity, then endpoints, then cardinality. This is the on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import pyarrow as pa
+
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import row_rules
-from omnigraph.rules.delta import Changes, Committed, Findings, Violation
+from omnigraph.rules.arrow_typing import Column
+from omnigraph.rules.delta import Changes, Committed, Findings, Ids, Intent, Violation
 from omnigraph.rules.set_rules import cardinality, distinct_ids, endpoints, new_ids, orphans, unique
 
 Rule: TypeAlias = Callable[[Changes, Committed, Findings], None]
@@ -52,6 +57,38 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
+# Rules that rows break whatever else is in an input. Where lines of it cannot be read, the others would report what
+# only follows from that, such as edges of a node whose line is malformed.
+RULES_OF_ROWS_ALONE: Final[tuple[Rule, ...]] = (*ROW_CHECKS, distinct_ids, new_ids, unique)
+
+
+@dataclass(frozen=True, slots=True)
+class UnlessReplaced:
+    """Committed rows that no row of an input replaces, also none of those that cannot be read."""
+
+    changes: Changes
+    committed: Committed
+
+    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
+        return self.committed.existing(table_key, ids)
+
+    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        delta = self.changes.deltas[table_key]
+        if delta.intent is Intent.UPSERT:
+            # Any of them may be replaced by a row that cannot be read.
+            return delta.rows.slice(0, 0).select(list(columns))
+        return self.committed.matching(table_key, columns, where)
+
+
+def merge_by_line(
+    malformed: Sequence[Violation], broken: Sequence[Violation], violations_max: int = VIOLATIONS_MAX
+) -> list[Violation]:
+    """Return malformed lines and the rules that other lines break in the order of lines, up to `violations_max`."""
+    unread = {violation.line for violation in malformed}
+    both = [*malformed, *(violation for violation in broken if violation.line not in unread)]
+    return sorted(both, key=lambda violation: violation.line or 0)[:violations_max]
+
+
 # A violation with the index of its rule, by which violations of several tasks are ordered.
 IndexedViolation: TypeAlias = tuple[int, Violation]
 
@@ -66,6 +103,15 @@ def run_rules(
         rule(changes, committed, findings)
         violations += [(RULES.index(rule), violation) for violation in findings.violations]
     return violations
+
+
+def validate_malformed(changes: Changes, committed: Committed, malformed: Findings) -> Findings:
+    """Return malformed lines of an input together with the rules that its other lines break, in the order of lines."""
+    rules = RULES_OF_ROWS_ALONE
+    broken = run_rules(rules, changes, UnlessReplaced(changes, committed), VIOLATIONS_MAX)
+    findings = Findings(unit=malformed.unit, locate=malformed.locate)
+    findings.violations = merge_by_line(malformed.violations, [violation for _, violation in broken])
+    return findings
 
 
 def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:

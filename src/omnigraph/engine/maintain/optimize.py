@@ -355,6 +355,8 @@ def declared_indexes(type_: Type) -> tuple[IndexSpec, ...]:
         IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
         for property_ in declared
         for kind in _kinds(property_)
+        # The id of a node is indexed already, also where it is declared as its key.
+        if (property_.name, kind) != ("id", IndexKind.BTREE)
     )
 
 

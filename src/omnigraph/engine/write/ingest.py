@@ -60,6 +60,7 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.public_values import EntityCounts, IngestReceipt, Mode, OnDuplicate
 from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, choose_winner, first_of_each, last_of_each
+from omnigraph.rules.validate import validate_malformed
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _HEAD_BYTES: Final = 65_536
@@ -130,14 +131,14 @@ class Reader:
     loaded: dict[TypeKey, Loaded] = field(default_factory=dict)
 
     def read(self, data: Data) -> dict[TypeKey, Loaded]:
-        """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
+        """Return the tables of an input by type, in table-key order; what is malformed is added to the findings."""
         if self.is_strict and not is_records(data):
             self._read_lines(data)
         else:
             self._read_records(data)
         self.findings.violations.sort(key=lambda violation: violation.line or 0)
-        self.findings.raise_if_any()
-        self._check_sizes()
+        if not self.findings.violations:
+            self._check_sizes()
         return dict(sorted(self.loaded.items()))
 
     def _read_lines(self, data: Data) -> None:
@@ -221,13 +222,15 @@ def ingest(
     blobs, is_bounded = session.blob_reader(), mode != "overwrite"
     findings = Findings(unit=unit, locate=locate)
     loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
-    if isinstance(data, FrameLines):
+    if isinstance(data, FrameLines) and not findings.violations:
         empty = _empty_types(may.visible.catalog, data, loaded)
         loaded |= empty if mode == "overwrite" else {}
     may.check(rows.type.name for rows in loaded.values())
     deltas = {key: _delta(rows, mode, on_duplicate) for key, rows in loaded.items()}
     changes = Changes(view.catalog, deltas, unit, locate)
     with mask_hidden_type_errors(may.hidden, session.actor):
+        if findings.violations:
+            may.report(validate_malformed(changes, CommittedRows(view), findings))
         return _write(session, view, changes, mode, branch, base, may)
 
 

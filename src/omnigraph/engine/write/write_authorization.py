@@ -97,7 +97,11 @@ class WritePermissions:
 
     def validate(self, changes: Changes, committed: CommittedRows) -> None:
         """Raise with every broken rule, as far as the actor may know of it."""
-        redact_findings(validate(changes, committed), self.unreadable).raise_if_any()
+        self.report(validate(changes, committed))
+
+    def report(self, findings: Findings) -> None:
+        """Raise the findings, as far as the actor may know of them."""
+        redact_findings(findings, self.unreadable).raise_if_any()
 
 
 def write_permissions(session: GraphSession, snapshot: Snapshot, branch: str | None = None) -> WritePermissions:

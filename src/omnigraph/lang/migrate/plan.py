@@ -196,6 +196,12 @@ def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]
 
 
 def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
+    if pair.old_ids.property_ids.get("id") != pair.new_ids.property_ids.get("id"):
+        # The property is the stored id, which neither comes nor goes.
+        verb = "cannot become" if "id" in pair.new_ids.property_ids else "cannot cease to be"
+        reason = f"`id: String @key` of `{pair.name}` {verb} the id of nodes that exist; add a new node type instead"
+        yield pair.step("unsupported_change", "id", reason=reason)
+        return
     old_by_id = {pair.old_ids.property_ids[item.name]: item for item in pair.old.properties}
     new_ids: set[int] = set()
     for item in pair.new.properties:

@@ -169,7 +169,9 @@ class PatternWrites:
     def _id(self, target: Type, variable: str) -> ir.Column:
         if isinstance(target, NodeType):
             return ir.Column(ir.MATCHED_ID, ir.NodeRef(variable, target.name), ir.ID)
-        return ir.Column(ir.MATCHED_ID, ir.PropertyRef(variable, "edge", target.name, "id", ir.ID), ir.ID)
+        return ir.Column(
+            ir.MATCHED_ID, ir.PropertyRef(variable, "edge", target.name, "id", ir.ID, is_field=True), ir.ID
+        )
 
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())

@@ -335,7 +335,8 @@ def resolve_field(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, cod
     type_ = with_null(ir.ID, binding.nullable)
     if name.text == "@type":
         return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, type_)
-    return ir.PropertyRef(binding.name, binding.kind.value, binding.type_name, name.text.removeprefix("@"), type_)
+    column = name.text.removeprefix("@")
+    return ir.PropertyRef(binding.name, binding.kind.value, binding.type_name, column, type_, is_field=True)
 
 
 def _fields_of(binding: Variable) -> tuple[str, ...]:

@@ -52,11 +52,17 @@ def arrow_type(type_: PropertyType) -> pa.DataType:
 
 
 def arrow_schema(type_: NodeType | EdgeType) -> pa.Schema:
-    """Return the columns of a type: `id`, for an edge `src` and `dst`, then its properties in name order."""
-    fields = [pa.field("id", pa.string(), nullable=False, metadata={PRIMARY_KEY: "true"})]
+    """Return the columns of a type: `id`, for an edge `src` and `dst`, then its other properties in name order.
+
+    A key that is declared as `id: String @key` is the column `id`.
+    """
+    metadata = {PRIMARY_KEY: "true"}
+    if "id" in type_.properties:
+        metadata[PROPERTY_ID] = str(type_.properties["id"].property_id)
+    fields = [pa.field("id", pa.string(), nullable=False, metadata=metadata)]
     if isinstance(type_, EdgeType):
         fields += [pa.field(name, pa.string(), nullable=False) for name in ("src", "dst")]
-    fields += [_field(property_) for _, property_ in sorted(type_.properties.items())]
+    fields += [_field(property_) for name, property_ in sorted(type_.properties.items()) if name != "id"]
     return pa.schema(fields)
 
 

@@ -26,7 +26,7 @@ from omnigraph.pipeline.key_buckets.files import KeySegment, columns_of_keys, re
 from omnigraph.pipeline.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
 from omnigraph.rules.arrow_typing import Column, Numbers
 from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Findings, Ids, Intent, one_array
-from omnigraph.rules.validate import RULES
+from omnigraph.rules.validate import RULES, RULES_OF_ROWS_ALONE, UnlessReplaced
 from omnigraph.store.read.dataset import Dataset
 
 
@@ -40,12 +40,16 @@ class RuleInput:
 
 @dataclass
 class SetCheck:
-    """Checks one input against one view; `replaced` are the committed rows that the input replaces, by range."""
+    """Checks one input against one view; `replaced` are the committed rows that the input replaces, by range.
+
+    `has_all_rows` is False if lines are malformed; then only rules are checked that other rows break without them.
+    """
 
     input: StagedInput
     keys: KeyMatcher
     committed: CommittedRows
     limit: int
+    has_all_rows: bool = True
     replaced: Sequence[Mapping[TypeKey, ReplacedRows]] = field(default_factory=list)
     _candidates: dict[str, CandidatesByKey] = field(default_factory=dict)
 
@@ -53,13 +57,14 @@ class SetCheck:
         """Add all violations to the findings, in the order of every write."""
         # Filter and refine: hashes select a superset of the violations, and the exact rules of every write decide.
         self._find_candidates()
-        for rule in RULES:
+        for rule in RULES if self.has_all_rows else RULES_OF_ROWS_ALONE:
             assemble = ASSEMBLERS.get(rule.__name__)
             if assemble is None or findings.is_full:
                 continue
             rule_input = assemble(self)
             if rule_input is not None:
-                rule(self._changes(rule_input.rows), rule_input.committed, findings)
+                changes, committed = self._changes(rule_input.rows), rule_input.committed
+                rule(changes, committed if self.has_all_rows else UnlessReplaced(changes, committed), findings)
 
     # -- candidates --------------------------------------------------------------------------------------------
 

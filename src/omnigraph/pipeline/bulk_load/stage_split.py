@@ -279,7 +279,7 @@ def read_kept_rows(
             by_line.setdefault(violation.line, violation)
         staged.malformed = list(decoding.violations)
         for kept in _embedded_parts(job, chunk, staged, table_keys):
-            violations = _check_row_rules(job, kept)
+            violations = _without_vectors_to_make(job, kept, staged, _check_row_rules(job, kept))
             staged.row_violations += violations[: job.violations_max - len(staged.row_violations)]
             if job.is_rejecting and violations:
                 kept = _drop_lines(kept, np.array([violation.line for _, violation in violations], np.int64))
@@ -352,6 +352,16 @@ def _keep_one_per_id(job: Job, kept: KeptRows) -> KeptRows:
     if len(winners) == kept.rows.num_rows:
         return kept
     return KeptRows(kept.type, kept.rows.take(winners), kept.lines[winners])
+
+
+def _without_vectors_to_make(
+    job: Job, kept: KeptRows, staged: StagedSplit, violations: list[IndexedViolation]
+) -> list[IndexedViolation]:
+    """Leave out vectors that are missing only because nothing is embedded for an input with malformed lines."""
+    if job.embed is None or job.is_rejecting or not staged.malformed:
+        return violations
+    made = {target.name for target in job.embed.targets.get(kept.type.table_key, ())}
+    return [item for item in violations if item[1].property not in made]
 
 
 def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:

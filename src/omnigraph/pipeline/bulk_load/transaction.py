@@ -46,6 +46,7 @@ from omnigraph.pipeline.bulk_load.staged_input import KeyMatcher, StagedInput
 from omnigraph.pipeline.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.pipeline.key_buckets.hashes import hash_column
 from omnigraph.rules.delta import Findings, Intent, Violation
+from omnigraph.rules.validate import merge_by_line
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.write import fragments
 
@@ -295,13 +296,12 @@ class LoadTransaction:
             return
         lines, results = self.input.lines, enumerate(self.input.results)
         malformed = [lines.globalize(split, violation) for split, result in results for violation in result.malformed]
-        self._raise(_findings_of(sorted(malformed, key=lambda violation: violation.line or 0)))
         findings = _findings_of(self._row_violations())
-        self._check_sets(view, VIOLATIONS_MAX, findings)
-        self._raise(findings)
+        self._check_sets(view, VIOLATIONS_MAX, findings, has_all_rows=not malformed)
+        self._raise(_findings_of(merge_by_line(malformed, findings.violations)) if malformed else findings)
 
-    def _check_sets(self, view: View, limit: int, findings: Findings) -> None:
-        self.set_check = SetCheck(self.input, self.keys, CommittedRows(view), limit)
+    def _check_sets(self, view: View, limit: int, findings: Findings, *, has_all_rows: bool = True) -> None:
+        self.set_check = SetCheck(self.input, self.keys, CommittedRows(view), limit, has_all_rows=has_all_rows)
         self.set_check.run(findings)
 
     def _row_violations(self) -> list[Violation]:

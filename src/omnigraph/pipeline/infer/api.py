@@ -89,7 +89,8 @@ def _render_properties(table: Table, key: Sequence[str], *, skipped: Sequence[st
             continue
         is_key = tuple(key) == (column,)
         evidence = _evidence(table.profile, column, is_key=is_key)
-        if name == "id":
+        is_text = profile.type is not None and profile.type.scalar is Scalar.STRING and not profile.type.is_list
+        if name == "id" and not (is_key and is_text):
             yield f"// id: {evidence}; the ids of the graph"
             continue
         if profile.type is not None and profile.type.scalar is None:

@@ -67,8 +67,7 @@ def _head(text: bytes, catalog: Catalog) -> Head | None:
         return None
     name = (match[1] or match[2]).decode(errors="replace")
     type_ = catalog.nodes.get(name) if match[1] else catalog.edge_by_word(name)
-    # The members of `data` could not be told apart from the id.
-    return None if type_ is None or "id" in type_.properties else Head(match[0], type_)
+    return None if type_ is None else Head(match[0], type_)
 
 
 def cut(head: Head, lines: Lines) -> Column | None:
@@ -206,7 +205,7 @@ def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
         pa.field(name, reader_type(item.type, "number" if name in form.numbered else "string"))
         for name, item in type_.properties.items()
     ]
-    if form.has_id:
+    if form.has_id and "id" not in type_.properties:
         fields.append(pa.field("id", pa.string()))
     if isinstance(type_, EdgeType):
         fields = [pa.field("from", pa.string()), pa.field("to", pa.string()), pa.field("data", pa.struct(fields))]

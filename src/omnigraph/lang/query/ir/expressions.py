@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -76,11 +76,12 @@ class PropertyRef:
     owner: str
     property: str
     type: PropertyType
+    # A node that declares `id: String @key` has it as a property and as a system field, which are the same.
+    is_field: bool = field(default=False, compare=False)
 
     def written(self) -> str:
-        """Return the name as a query has it; no property is called `id`, and none of an edge `src` or `dst`."""
-        is_end = self.owner_kind == "edge" and self.property in ("src", "dst")
-        return f"@{self.property}" if is_end or self.property == "id" else self.property
+        """Return the name as a query has it."""
+        return f"@{self.property}" if self.is_field else self.property
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.diagnostic import Finding, did_you_mean
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.diagnostic import Finding, Span, did_you_mean
 from omnigraph.lang.schema.ast import (
     COUNT_MAX,
     Declaration,
@@ -133,13 +133,30 @@ def _check_properties(declaration: Declaration) -> Iterator[Finding]:
         if name in names:
             message = f"property `{name}` of `{declaration.name.text}` is declared twice"
             yield Finding("S25", message, span, "rename or remove one of them")
-        elif name == "id":
-            hint = "every node and edge has an `id` already; mark your own identifier with `@key`"
-            yield Finding("S28", "a property cannot be called `id`", span, hint)
+        elif name == "id" and not _is_declared_id(declaration, property_):
+            yield _reserved_id(declaration.kind, span)
         elif declaration.kind == "edge" and name in ("src", "dst"):
             hint = "every edge has `src` and `dst` already: they are its endpoints"
             yield Finding("S28", f"an edge property cannot be called `{name}`", span, hint)
         names.add(name)
+
+
+def _is_declared_id(declaration: Declaration, property_: PropertyDeclaration) -> bool:
+    """Return True if a property is the id of a node by another name: a text, and the whole key."""
+    keys = [item.arguments or () for item in declaration.constraints if item.word == "key"]
+    is_key = bool(property_.annotated("key")) or ["id"] in [[argument.text for argument in key] for key in keys]
+    is_plain = property_.type.type == PropertyType(Scalar.STRING) and not property_.annotated("default")
+    return declaration.kind == "node" and is_key and is_plain
+
+
+def _reserved_id(kind: str, span: Span) -> Finding:
+    if kind == "node":
+        message = "a property cannot be called `id`, unless it is the key"
+        hint = "every node has an `id` already; write `id: String @key` if this is it, or choose another name"
+    else:
+        message = f"a property of an {kind} cannot be called `id`"
+        hint = "every node and edge has an `id` already; choose another name. A node may declare it: `id: String @key`"
+    return Finding("S28", message, span, hint)
 
 
 def check_interfaces(draft: Draft) -> Iterator[Finding]:
