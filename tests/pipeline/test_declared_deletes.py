@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -202,8 +203,9 @@ node Person {
         ("bob", None, None, None),
     ]
     # A new entity has the defaults of what it does not mention, and another one keeps what it has.
-    assert [(item["state"], item["days"]) for item in people] == [("done", [20454])] * 2
-    assert before <= people[0]["made"] < people[1]["made"] <= clock.now_us() // 1_000
+    assert [(item["state"], item["days"]) for item in people] == [("done", ["2026-01-01"])] * 2
+    made = [datetime.fromisoformat(item["made"]).timestamp() * 1_000 for item in people]
+    assert before <= made[0] < made[1] <= clock.now_us() // 1_000
     assert len({item["token"] for item in people}) == 2
     assert run(graph, spark, tmp_path, PATCH).nodes == {"Person": 2}
     assert [json.loads(line)["data"] for line in b"".join(graph.export()).splitlines()] == people

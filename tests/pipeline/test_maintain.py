@@ -228,7 +228,7 @@ def damage(graph: Graph) -> None:
 DAMAGES: dict[str, tuple[Callable[[Graph], None], int]] = {
     "none": (lambda graph: None, 0),
     "wrong": (damage, 4),
-    "lost": (lose, 4),
+    "lost": (lose, 2),
 }
 
 

@@ -335,7 +335,6 @@ def _summarize(
             " the driver more memory and retry"
         )
     unread = {types[number].name for number in failed if not isinstance(types[number], EdgeType)}
-    lost = {
-        column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in type_.ends.items()
-    }
+    # Nothing is known of the edges that lead to a type which could not be read.
+    lost = {column: wrong[_COLUMNS.index(column)] for column, end in type_.ends.items() if end not in unread}
     return TypeScan(rows[index], wrong[0] == 0, lost, wrong[_WRONG_ID])
