@@ -95,6 +95,23 @@ def test_load_row_with_neither_text_nor_vector_is_refused(graph: og.Graph, provi
     assert asked(provider) == ["one"]
 
 
+def vectors_not_made(graph: og.Graph, tmp_path: Path) -> list[tuple[int, str]]:
+    data = lines(tmp_path, doc("a", text="one"), doc("b", text="two", pages="many"), doc("c", text="two", pages=99))
+    with pytest.raises(DataError) as caught:
+        pipeline.load(graph, data, mode="append", embed=True)
+    violations: Any = caught.value.context["violations"]
+    return [(violation["line"], violation["rule"]) for violation in violations]
+
+
+def test_load_with_malformed_lines_misses_no_vector_that_it_does_not_make(
+    graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [line for line, _ in vectors_not_made(graph, tmp_path)] == [2, 3]
+    assert provider.requests == []
+    monkeypatch.setattr(stage_split, "_without_vectors_to_make", lambda *arguments: arguments[-1])
+    assert 1 in [line for line, _ in vectors_not_made(graph, tmp_path)]
+
+
 def test_load_quarantine_counts_rows_the_same_in_every_pass(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

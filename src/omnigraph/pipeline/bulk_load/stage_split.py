@@ -360,8 +360,8 @@ def _without_vectors_to_make(
     """Leave out vectors that are missing only because nothing is embedded for an input with malformed lines."""
     if job.embed is None or job.is_rejecting or not staged.malformed:
         return violations
-    made = {target.name for target in job.embed.targets.get(kept.type.table_key, ())}
-    return [item for item in violations if item[1].property not in made]
+    vectors = {target.name for target in job.embed.targets.get(kept.type.table_key, ())}
+    return [item for item in violations if item[1].property not in vectors]
 
 
 def _check_row_rules(job: Job, kept: KeptRows) -> list[IndexedViolation]:
