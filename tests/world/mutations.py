@@ -5,12 +5,12 @@ Written from "Mutations" in docs/languages.md and docs/writing.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
 from tests.world.merge_model import find_violations
-from tests.world.model import Model, Row, State, copy_state
+from tests.world.model import Model, Row, Rows, State, copy_state
 from tests.world.schema_model import ENDS, Property, Schema, Type, TypeId, edges, nodes
 from tests.world.values import Texts, random_key, random_value
 
@@ -59,7 +59,7 @@ class Mutation:
 
     def draw(self, patterns: float = 0.33) -> str | None:
         """Choose statements and apply them, by a pattern with this share; None if there is nothing to write."""
-        draws = [self._puts, self._puts, self._puts, self._update, self._update, self._delete, self._mixed]
+        draws = [self._puts] * 6 + [self._update] * 4 + [self._delete, self._mixed] * 2 + [self._rename] * 2
         body = self._by_pattern() if self.random.random() < patterns else self.random.choice(draws)()
         if body is None:
             return None
@@ -139,6 +139,29 @@ class Mutation:
         condition, test = self._condition(type_)
         self._delete_all(type_, [one for one, row in self._rows(type_).items() if test(row)])
         return f"delete {type_.name} where {condition}"
+
+    def _rename(self) -> str | None:
+        """Give an entity another key, or let two of them swap theirs; edges follow."""
+        type_ = self._pick([one for one in nodes(self.visible) if one.key and self._rows(one)])
+        if type_ is None:
+            return None
+        [key] = [one for one in type_.properties if one.id in type_.key]
+        old, new = (random_key(self.random, type_, key) for _ in range(2))
+        before, after = (self.texts.write(value, key.base) for value in (old, new))
+        changes = self._sets(type_) if self.random.random() < 0.3 else None
+        sets = f"  {self.set_text(changes)}" if changes else ""
+        keys = {old: new}
+        if self.random.random() < 0.3:
+            keys[new] = old
+            value = f"case when {key.name} = {before} then {after} else {before} end"
+            text = f"rename {type_.name} set {{ {key.name}: {value}{sets} }} where {key.name} in [{before}, {after}]"
+        else:
+            text = f"rename {type_.name} set {{ {key.name}: {after}{sets} }} where {key.name} = {before}"
+        found = [one for one, row in self._rows(type_).items() if self.model.value(row, key.id) in keys]
+        self.set_all(type_, changes or {}, found)
+        if not rename_entities(self.model, self.schema, self.state, type_, key, keys):
+            self.errors |= {"E11"}
+        return text
 
     def _mixed(self) -> str | None:
         """Write and delete in one mutation; each statement sees what those before it did, and the end is judged."""
@@ -342,3 +365,28 @@ def delete_entities(schema: Schema, state: State, type_: Type, found: Collection
         sides = [side for side in (0, 1) if edge.ends[side] == type_.id]
         rows = state.get(edge.id, {})
         state[edge.id] = {one: row for one, row in rows.items() if not any(row[ENDS][side] in gone for side in sides)}
+
+
+def rename_entities(
+    model: Model, schema: Schema, state: State, type_: Type, key: Property, keys: Mapping[Any, Any]
+) -> bool:
+    """Give nodes other keys, all at once, and their edges other ends; False if another node has such a key."""
+    renamed: dict[str, str] = {}
+    rows: Rows = {}
+    for entity, row in state.get(type_.id, {}).items():
+        changed = dict(row)
+        model.set_value(changed, key.id, keys.get(model.value(row, key.id), model.value(row, key.id)))
+        renamed[entity] = model.entity_id(type_, changed)
+        if renamed[entity] in rows:
+            return False
+        rows[renamed[entity]] = changed
+    state[type_.id] = rows
+    for edge in edges(schema):
+        assert edge.ends is not None
+        followed: Rows = {}
+        for entity, row in state.get(edge.id, {}).items():
+            pair = tuple(renamed[end] if edge.ends[side] == type_.id else end for side, end in enumerate(row[ENDS]))
+            changed = {**row, ENDS: pair}
+            followed[model.entity_id(edge, changed) if edge.key else entity] = changed
+        state[edge.id] = followed
+    return True
