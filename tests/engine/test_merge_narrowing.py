@@ -99,6 +99,16 @@ def test_pick_leaves_values_alone_that_it_does_not_touch(tmp_path: Path) -> None
     assert rows(graph, "node:Part")["b"]["note"] == "theirs"
 
 
+def test_pick_does_not_look_at_values_that_only_our_side_has(tmp_path: Path) -> None:
+    """No type holds all values of I64 and F64, but entities that the commit does not change need none."""
+    graph = widened(tmp_path, "I32?", "F64?", "1")
+    graph.schema.apply(SCHEMA.format("I64?"))
+    graph.load(b'{"type":"Part","data":{"name":"large","size":9007199254740993}}')
+    graph.cherry_pick(set_size(graph, "3", "new"))
+    sizes = {key: row["size"] for key, row in rows(graph, "node:Part").items()}
+    assert sizes == {"a": 1, "large": 9007199254740993, "new": 3}
+
+
 def test_pick_of_a_value_that_does_not_fit_can_be_resolved(tmp_path: Path) -> None:
     graph = widened(tmp_path, "F32?", "F64?", "1.0")
     commit = set_size(graph, "1e39")

@@ -64,6 +64,9 @@ class Load:
         """Load many entities of a type without a key."""
         if any(one.is_unique or one.bounds or one.is_required for one in type_.properties):
             return None
+        # `ingest` is for one small write.
+        self.form = self.random.choice([one for one in (*LINE_FORMS, *TABLE_FORMS) if not one.startswith("ingest")])
+        self.is_table = self.form in TABLE_FORMS
         few = [self._named(type_, {one.id for one in type_.properties if one.base != "Blob"}) or {} for _ in range(9)]
         self.loaded[type_.id] = {}
         for number in range(count):

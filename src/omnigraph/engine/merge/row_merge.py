@@ -339,5 +339,10 @@ def rows_without(rows: pa.Table, ids: Ids) -> pa.Table:
     return rows.filter(pa.array(~is_among(ids_of(rows), ids)))
 
 
+def rows_among(rows: pa.Table, ids: Ids) -> pa.Table:
+    """Return the rows whose ids are among some."""
+    return rows.filter(pa.array(is_among(ids_of(rows), ids)))
+
+
 def ids_of(rows: pa.Table) -> Ids:
     return one_array(rows.column("id"))

@@ -35,7 +35,15 @@ from omnigraph.engine.merge.conflicts import (
     refuse,
     touches,
 )
-from omnigraph.engine.merge.row_merge import Clash, RowMerge, as_merge, ids_of, merge_rows, rows_without
+from omnigraph.engine.merge.row_merge import (
+    Clash,
+    RowMerge,
+    as_merge,
+    ids_of,
+    merge_rows,
+    rows_among,
+    rows_without,
+)
 from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, is_tightened
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
@@ -180,11 +188,17 @@ class ThreeWayState:
         # Our side has nothing that could conflict, so their change is the merge.
         if self.is_ours_unchanged(type_):
             return as_merge(*self.blobs.unified([changes]))
-        ours_changes, changes = self.blobs.unified([self._row_changes(type_, base.first, ours), changes])
+        # What our side alone has changed stays as it is, so it need not fit any other type either.
+        theirs_ids = pa.concat_arrays([ids_of(rows) for rows in changes.tables])
+        ours_changes = self._row_changes(type_, base.first, ours, theirs_ids)
+        ours_changes, changes = self.blobs.unified([ours_changes, changes])
         return merge_rows(type_, ours_changes, changes)
 
-    def _row_changes(self, type_: Type, before: Dataset, after: Dataset) -> RowChanges:
+    def _row_changes(self, type_: Type, before: Dataset, after: Dataset, among: Ids | None = None) -> RowChanges:
+        """Return what changed, of all entities or those `among` some, in the widest types."""
         changes = row_changes(before, after, self.blobs)
+        if among is not None:
+            changes = changes.map(lambda rows: rows_among(rows, among))
         return changes if self.merged is None else self._widen(type_, changes)
 
     def _widen(self, type_: Type, changes: RowChanges) -> RowChanges:
