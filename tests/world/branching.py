@@ -344,7 +344,8 @@ def _expect_replay(
                     continue
                 there = here.find(one.id)
                 if there is None:
-                    if is_pick and value is not None:
+                    # To set it to null is to set it; of a new entity null says nothing.
+                    if is_pick and (former is not None or value is not None):
                         return _refused(step, {"DropVsUpdate"})
                     continue
                 try:
