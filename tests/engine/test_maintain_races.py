@@ -19,7 +19,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
-from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
+from omnigraph.manifest.intents import CLEANUP, FOLDER, declared, exclusive_intent, pending
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.store.objects import uri
 from tests.support.failpoint_actions import Park
@@ -115,6 +115,18 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
         park.release()
         assert cleaning.code() is None
     assert named(graph) == []
+
+
+@NAMINGS
+def test_name_is_given_although_a_cleanup_has_died(graph: Graph, name: Callable[[Graph, str], None]) -> None:
+    old, store = age(graph), session_of(graph).kernel.store
+    with declared(store, CLEANUP, session_of(graph).kernel.snapshot()):
+        [intent] = pending(store)[0]
+        dead = replace(intent, owner=replace(intent.owner, started="0"))
+        store.objects.write(dead.object_path, dead.to_bytes())
+        name(og.open(graph.uri), old)
+    assert named(graph) == ["old"]
+    assert people(graph, old) == ["a"]
 
 
 @NAMINGS

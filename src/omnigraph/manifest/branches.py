@@ -212,10 +212,10 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
     with declared(kernel.store, NAMING, snapshot, actor) as own_intent:
         intents, unreadable = pending(kernel.store)
         reject_unreadable(unreadable, CLEANUP)
-        if any(intent.kind == CLEANUP for intent in intents):
+        # One that has died removes nothing more, and deleted catalog versions before what they refer to.
+        if any(intent.kind == CLEANUP and not intent.is_dead for intent in intents):
             raise ConflictError(
-                "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again"
-                " when it is done",
+                "a cleanup is running and may be removing that commit; nothing was named. Try again when it is done",
                 object=str(snapshot.ref),
             )
         if not kernel.store.has_version(snapshot.ref):
