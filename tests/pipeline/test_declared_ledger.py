@@ -92,6 +92,20 @@ def test_new_csv_file_with_other_columns_is_refused(graph: Graph, quick: Any, tm
         run(graph, quick, tmp_path, "csv")
 
 
+def test_columns_of_csv_follow_a_declared_schema(graph: Graph, quick: Any, tmp_path: Path) -> None:
+    def run_with(columns: str, view: str) -> None:
+        text = FILE.replace("FORMAT", "csv").replace("OPTIONS", f"header: true, schema: '{columns}'")
+        text = text.replace("SELECT k, note FROM s", view)
+        pipeline.run(graph, parse_pipelines(text, folder=tmp_path), spark=quick)
+
+    first = write(tmp_path, "csv", 1, "text")
+    run_with("seq BIGINT, k STRING, note STRING", "SELECT k, note FROM s")
+    first.unlink()
+    (tmp_path / "rows" / "2.csv").write_text("seq,k\n2,k2\n")
+    run_with("seq BIGINT, k STRING", "SELECT k FROM s")
+    assert keys(graph) == {"k1", "k2"}
+
+
 def test_ledger_that_is_gone_costs_time_alone(graph: Graph, quick: Any, tmp_path: Path) -> None:
     write(tmp_path, "json", 1, "text")
     run(graph, quick, tmp_path, "json")

@@ -207,10 +207,12 @@ class Sides:
     def _find_set(self, id_: int, property_id: int, others: State) -> None:
         before = self.states[0].get(id_, {})
         for entity, row in others.get(id_, {}).items():
-            former = before.get(entity, {})
-            if isinstance(former, UnknownRow) or isinstance(self.model.value(former, property_id), Unknown):
+            former = before.get(entity)
+            # A new entity has set what is not null, be it by a default.
+            older = None if former is None else self.model.value(former, property_id)
+            if isinstance(former, UnknownRow) or isinstance(older, Unknown):
                 self.may_conflict = True
-            elif self.model.value(row, property_id) != self.model.value(former, property_id):
+            elif self.model.value(row, property_id) != older:
                 self.schema_conflicts.add("DropVsUpdate")
 
     def _differs(self, type_: Type, id_: int, side: int, schema: Schema) -> bool:
