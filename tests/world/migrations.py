@@ -109,7 +109,9 @@ class Migration:
 
     def _make_required(self) -> bool:
         type_, one = self._property(lambda one: not one.is_required and one.base != "Blob", keyed=False)
-        if one is None or one.is_inherited:
+        former = self.before.get(type_.id)
+        # A property that comes in the same step needs a default: see `_add_required`.
+        if one is None or one.is_inherited or (former is not None and former.find(one.id) is None):
             return False
         if any(self.model.value(row, one.id) is None for row in self.state.get(type_.id, {}).values()):
             self.errors.add("E4")
