@@ -29,8 +29,8 @@ _ENVELOPE = f"type string, edge string, `from` string, `to` string, data struct<
 @cache
 def _started(cores: int) -> Any:
     """Start Spark and its Python workers, once, and tell how long that took."""
-    from omnigraph.pipeline.spark.executors import Executors
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.spark.executors import Executors
+    from omnigraph.spark.session import session
 
     start = time.perf_counter()
     spark = session(f"local[{cores}]")
@@ -71,11 +71,11 @@ def threads(format_: str, cores: int, data: Path, home: Path) -> float:
 def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     """Decode, check each row and write, one split after another: no keys, no rules over many rows, no commit."""
     import omnigraph as og
+    from omnigraph.engine.input.splits import Columns, plan_columns, plan_ndjson
+    from omnigraph.engine.load import stage_split
+    from omnigraph.engine.load.job import InputSchema, Job, LoadOptions
     from omnigraph.engine.tasks import graph_access
     from omnigraph.ids import new_ulid
-    from omnigraph.pipeline.bulk_load import stage_split
-    from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
-    from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, plan_ndjson
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()

@@ -40,8 +40,8 @@ def spark(root: str, cores: int) -> float:
     """Optimize on Spark, once its workers are there."""
     import omnigraph as og
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.executors import Executors
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.spark.executors import Executors
+    from omnigraph.spark.session import session
 
     start = time.perf_counter()
     Executors(session(f"local[{cores}]")).run("starting", abs, list(range(cores)))

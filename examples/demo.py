@@ -28,8 +28,8 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
-from omnigraph.pipeline.spark.session import session
 from omnigraph.source_files import read_source
+from omnigraph.spark.session import session
 
 DEBIAN = Path(__file__).parent / "debian"
 JOB = "debian-12"

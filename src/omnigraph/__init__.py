@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from omnigraph.bulk_loader import Loader, register_bulk_loader
-
 if TYPE_CHECKING:
     from omnigraph import errors
     from omnigraph.client import AsyncGraph, connect_async
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.drawing import Drawing
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.entity_lookup import Blob
+    from omnigraph.engine.infer.api import InferredSchema
     from omnigraph.engine.query.budget import Budget, CancelToken
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
-    from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
+    from omnigraph.pipeline.operations import infer_schema
     from omnigraph.protocol import GraphProtocol
     from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
     from omnigraph.source_files import format_source
@@ -174,7 +173,8 @@ _NAMES_OF = {
     "graph_reads": ("GraphAt",),
     "lang.diagnostic": ("LanguageError",),
     "lang.migrate": ("MigrationPlan", "SchemaPlan"),
-    "pipeline.infer.api": ("InferredSchema", "infer_schema"),
+    "engine.infer.api": ("InferredSchema",),
+    "pipeline.operations": ("infer_schema",),
     "protocol": ("GraphProtocol",),
     "public_values": ("Branch", "Commit", "IngestReceipt", "MergeReceipt", "MutationReceipt", "Snapshot", "Tag"),
     "source_files": ("format_source",),
@@ -189,15 +189,6 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
     return getattr(import_module(f"omnigraph.{_MODULE_OF.get(name, 'errors')}"), name)
-
-
-def _find_bulk_loader() -> Loader:
-    from omnigraph.pipeline import load
-
-    return load
-
-
-register_bulk_loader(_find_bulk_loader)
 
 
 def __dir__() -> list[str]:

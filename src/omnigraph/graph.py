@@ -21,6 +21,7 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.revisions import AsOf
+from omnigraph.engine.runners import Runners
 from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import CommitNotFound, UsageError
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
+    from omnigraph.engine.input.ndjson.reader import Data
+    from omnigraph.engine.load.ingest import Dialect
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
-    from omnigraph.engine.write.ingest import Dialect
-    from omnigraph.engine.write.ndjson.reader import Data
     from omnigraph.manifest.upgrade import UpgradeReport
     from omnigraph.store.objects.store_checks import StoreReport
 
@@ -194,6 +195,13 @@ def session_of(graph: Graph) -> GraphSession:
     return graph._session
 
 
+def running_on(graph: Graph, runners: Runners) -> Graph:
+    """Return a graph whose long operations run where `runners` choose, for other parts of this package."""
+    other = Graph.__new__(Graph)
+    other._attach(graph._session.running_on(runners), graph._caches)
+    return other
+
+
 @inherit_docs(GraphProtocol)
 class Graph(GraphHistory):
     """An open graph.
@@ -291,19 +299,12 @@ class Graph(GraphHistory):
             DataError: The data breaks a rule of the schema; nothing was written.
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
-        from omnigraph.engine.write.ingest import load
+        from omnigraph.engine.load.ingest import load
+        from omnigraph.spark.executors import RunnerChoice
 
-        return load(
-            self,
-            data,
-            nodes,
-            edges,
-            mode=mode,
-            on_duplicate=on_duplicate,
-            branch=branch,
-            from_branch=from_branch,
-            message=message,
-        )
+        session = self._session.with_message(message).running_on(RunnerChoice("auto"))
+        options: dict[str, Any] = {"mode": mode, "on_duplicate": on_duplicate}
+        return load(session, data, nodes, edges, branch=branch, from_branch=from_branch, **options)
 
     def ingest(
         self,
@@ -332,8 +333,8 @@ class Graph(GraphHistory):
             >>> graph.ingest(nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
             2
         """
-        from omnigraph.engine.write.frames import resolve_input
-        from omnigraph.engine.write.ingest import ingest
+        from omnigraph.engine.input.frames import resolve_input
+        from omnigraph.engine.load.ingest import ingest
 
         session = self._session.with_message(message)
         data = resolve_input(data, nodes, edges)

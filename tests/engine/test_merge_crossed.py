@@ -10,12 +10,13 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.merge import ancestry, row_merge
+from omnigraph.engine.merge import merge as merge_branches
+from omnigraph.engine.merge.range_merge import RangeMerge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
 from omnigraph.public_values import MergeReceipt
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.merge_fixtures import files
@@ -63,8 +64,8 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = RangeMerge(Threads, 1, 1)
-    return merge_in_ranges(graph, source, into, ranges, options.get("resolutions"))
+    ranges = RangeMerge(Threads(), 1, 1)
+    return merge_branches(session_of(graph), source, into, ranges=ranges, resolutions=options.get("resolutions"))
 
 
 BOTH = pytest.mark.parametrize("merge", [here, on_ranges])

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.load import ingest
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write import ingest, mutate, write_authorization
+from omnigraph.engine.write import mutate, write_authorization
 from omnigraph.graph import Graph
 from tests.support.policy_recorder import Recorder
 

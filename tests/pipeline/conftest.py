@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import PipelineError
-from omnigraph.pipeline.spark.session import session
+from omnigraph.spark.session import session
 
 
 @pytest.fixture(scope="session")

@@ -278,7 +278,7 @@ MEASURES = [pipeline_algo.degree, pipeline_algo.components, pipeline_algo.pagera
 def test_measure_of_a_read_only_graph_is_refused_before_spark_starts(
     graph: og.Graph, measure: Callable[..., pipeline_algo.Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.pipeline.spark.executors.wait_for_spark", refuse_to_work)
+    monkeypatch.setattr("omnigraph.spark.executors.wait_for_spark", refuse_to_work)
     with pytest.raises(GraphError, match='use `engine="local"`'):
         measure(og.open(graph.uri, read_only=True), engine="spark")
 

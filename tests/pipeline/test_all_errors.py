@@ -12,10 +12,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.input import splits
+from omnigraph.engine.load import set_checks, transaction
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.pipeline.bulk_load import set_checks, splits, transaction
 from omnigraph.rules import validate
 
 SCHEMA = """

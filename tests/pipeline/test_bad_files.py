@@ -18,15 +18,15 @@ import pyarrow.parquet
 import pytest
 
 from omnigraph.cli import main
+from omnigraph.engine.input import read_split
+from omnigraph.engine.input.splits import Columns
 from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load import read_split
-from omnigraph.pipeline.bulk_load.splits import Columns
-from omnigraph.pipeline.spark import executors
-from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.spark import executors
+from omnigraph.spark.executors import Executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
@@ -383,7 +383,7 @@ def test_full_disk_under_a_spark_task_fails_the_load_and_leaves_nothing(
 
 
 def test_open_file_that_is_gone_meanwhile_is_refused(tmp_path: Path) -> None:
-    from omnigraph.pipeline.filesystems import open_stream
+    from omnigraph.engine.input.filesystems import open_stream
 
     with pytest.raises(UsageError, match="cannot read"):
         open_stream(str(tmp_path / "gone.ndjson"), None)

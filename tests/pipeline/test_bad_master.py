@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import PipelineError, UsageError
-from omnigraph.pipeline.spark.session import require_running_at, require_valid_master
+from omnigraph.spark.session import require_running_at, require_valid_master
 from tests.support.pipeline_fixtures import lines_of, world
 
 

@@ -10,13 +10,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from omnigraph.engine.key_buckets import files as key_files
+from omnigraph.engine.key_buckets.files import build_key_arrays
+from omnigraph.engine.key_buckets.hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
+from omnigraph.engine.load import matching, staged_input
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.pipeline.bulk_load import matching, staged_input
-from omnigraph.pipeline.key_buckets import files as key_files
-from omnigraph.pipeline.key_buckets.files import build_key_arrays
-from omnigraph.pipeline.key_buckets.hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow

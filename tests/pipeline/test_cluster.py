@@ -20,7 +20,7 @@ import pytest
 import omnigraph as og
 from omnigraph.graph import session_of
 from omnigraph.manifest.intents import pending
-from omnigraph.pipeline.spark.java import find_java
+from omnigraph.spark.java import find_java
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.examples import IS_LONG
 from tests.support.orphan_sweep import sweep

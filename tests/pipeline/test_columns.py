@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.input import column_mapping, read_split
+from omnigraph.engine.input.filesystems import filesystem
+from omnigraph.engine.input.splits import Split
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import Columns, load
-from omnigraph.pipeline.bulk_load import column_mapping, read_split
-from omnigraph.pipeline.bulk_load.splits import Split
-from omnigraph.pipeline.filesystems import filesystem
 from omnigraph.rules.delta import Findings
 from tests.support.pipeline_fixtures import lines_of, load_bytes, splits_of
 from tests.support.s3_server import S3Server, s3_server

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.engine.load.job import prepare_folder
 from omnigraph.errors import UsageError
-from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared.check import find_pipeline
 from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines
 from omnigraph.pipeline.declared.redaction import redact_errors

@@ -19,12 +19,12 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.embed.embed_tasks import embed_site
+from omnigraph.engine.load import stage_split
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
-from omnigraph.pipeline.bulk_load import stage_split
-from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.spark.executors import Executors
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 from tests.support.embedding_provider import Provider
 

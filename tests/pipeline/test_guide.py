@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import omnigraph as og
-from omnigraph.pipeline.filesystems import filesystem
+from omnigraph.engine.input.filesystems import filesystem
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]

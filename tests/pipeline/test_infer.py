@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
+from omnigraph.engine.infer import profile as profiles
+from omnigraph.engine.infer import relations
+from omnigraph.engine.infer.profile import Sketch
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.schema import compile_schema
-from omnigraph.pipeline.infer import profile as profiles
-from omnigraph.pipeline.infer import relations
-from omnigraph.pipeline.infer.profile import Sketch
 
 SUPPLY = Path(__file__).parents[2] / "examples" / "supply"
 DOMAIN = "01JAZ5V9X0000000000000000A"
@@ -242,12 +242,11 @@ def test_infer_csv_types_read_every_value(data: st.DataObject) -> None:
     words = st.sampled_from(["", *READS_AS])
     values = data.draw(st.lists(words, min_size=1, max_size=6))
     column = pa.array([None if value == "" else value for value in values], pa.string())
-    profile = pipeline.infer.profile.profile_column(column, is_text=True, is_json=False)
+    profile = profiles.profile_column(column, is_text=True, is_json=False)
     expected = expected_type([value for value in values if value])
     assert (profile.type.scalar.value if profile.type and profile.type.scalar else None) == expected
     parts = [
-        pipeline.infer.profile.profile_column(column.slice(start, 1), is_text=True, is_json=False)
-        for start in range(len(column))
+        profiles.profile_column(column.slice(start, 1), is_text=True, is_json=False) for start in range(len(column))
     ]
     merged = parts[0]
     for part in parts[1:]:

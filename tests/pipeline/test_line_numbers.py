@@ -11,9 +11,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.input import splits
+from omnigraph.engine.load import staged_input
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.bulk_load import splits, staged_input
 
 SCHEMA = "node A { k: String @key }\nnode B { k: String @key }\nedge E: A -> B { @key(src, dst) }\n"
 

@@ -17,6 +17,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
+from omnigraph.engine.load.job import LoadReport
+from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Unit
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
@@ -24,8 +26,6 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load.job import LoadReport
-from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from tests.support.orphan_sweep import sweep
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
 from tests.support.write_fixtures import rows

@@ -16,9 +16,10 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli.app import main
+from omnigraph.engine.input import splits
+from omnigraph.engine.load import matching
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline.bulk_load import matching, splits
 from tests.support.live_server import serving_graph
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P { n: I32?  @key(src, dst) }\nnode Free { n: I32? }\n"
@@ -172,7 +173,7 @@ def test_ragged_rows_that_are_not_utf8_are_reported_by_line(graph: Graph, capsys
 
 
 def test_characters_across_blocks_stay_whole(graph: Graph) -> None:
-    from omnigraph.pipeline.bulk_load.read_split import _MarkedBytes
+    from omnigraph.engine.input.read_split import _MarkedBytes
 
     text = "aé€😀\n".encode() * 3 + b"\xf0\x9f"
     for size in range(1, 9):

@@ -15,6 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints, pipeline
+from omnigraph.engine.maintain import maintenance
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import Finding, VerifyReport
@@ -26,9 +27,9 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
-from omnigraph.pipeline import maintenance
-from omnigraph.pipeline.spark import executors
-from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.pipeline import verify_on_spark
+from omnigraph.spark import executors
+from omnigraph.spark.executors import Executors
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
@@ -245,7 +246,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         graph.close()
         expected = og.open(uri).maintenance.verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
-        with patch.object(maintenance, "MAINTAIN_TASK_ROWS", 16):
+        with patch.object(verify_on_spark, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
         assert said(found) == said(expected), name
 

@@ -17,19 +17,21 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
 from omnigraph.engine import merge as merging
+from omnigraph.engine.key_buckets.files import FileSlice
 from omnigraph.engine.merge import apply as applying
+from omnigraph.engine.merge import merge as merge_branches
+from omnigraph.engine.merge import range_merge as merge
+from omnigraph.engine.merge import range_tasks
+from omnigraph.engine.merge.range_merge import RangeMerge
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import pending
-from omnigraph.pipeline.key_buckets.files import FileSlice
-from omnigraph.pipeline.range_merge import merge, range_tasks
-from omnigraph.pipeline.range_merge.merge import RangeMerge, merge_in_ranges
-from omnigraph.pipeline.spark import executors
-from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.public_values import MergeReceipt
+from omnigraph.spark import executors
+from omnigraph.spark.executors import Executors
 from tests.engine.test_dags import run
 from tests.support.examples import IS_LONG
 from tests.support.graph_template import copy_built
@@ -75,9 +77,9 @@ def spread(
     if dry_run:
         receipt: MergeReceipt = real(session, source, into, dry_run=True, resolutions=resolutions)
         return receipt
-    ranges, before = RangeMerge(Threads, 1, 1), session.kernel.snapshot(into).head
+    ranges, before = RangeMerge(Threads(), 1, 1), session.kernel.snapshot(into).head
     try:
-        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, execute=ranges.merge)
+        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, ranges=ranges)
     except UsageError:
         # Decisions about broken rules are for one process.
         assert session.kernel.snapshot(into).head == before
@@ -221,8 +223,8 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
 
 def on(runner: Callable[[], Runner]) -> Callable[[Graph], MergeReceipt]:
     def run(graph: Graph) -> MergeReceipt:
-        ranges = RangeMerge(runner, 25, 40)
-        return merge_in_ranges(graph, "review", "main", ranges)
+        ranges = RangeMerge(runner(), 25, 40)
+        return merge_branches(session_of(graph), "review", "main", ranges=ranges)
 
     return run
 
@@ -258,11 +260,11 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     graph = twin(tmp_path / "g", "both_sides")
     conflicts = graph.branches.merge("review", dry_run=True).conflicts
     given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in conflicts]
-    ranges = RangeMerge(Threads, 25, 40)
+    ranges = RangeMerge(Threads(), 25, 40)
     idle = {"type_key": "node:City", "entity_id": "c1", "take": "ours"}
     with pytest.raises(GraphError, match="no conflict about `c1`"):
-        merge_in_ranges(graph, "review", "main", ranges, [*given, idle])
-    assert merge_in_ranges(graph, "review", "main", ranges, given).outcome == "merged"
+        merge_branches(session_of(graph), "review", "main", ranges=ranges, resolutions=[*given, idle])
+    assert merge_branches(session_of(graph), "review", "main", ranges=ranges, resolutions=given).outcome == "merged"
     ages = graph.query('query q() { match { $p: Person { name: "p105" } } return { $p.age as age } }').rows()
     assert ages == [{"age": 630}]
     broken = twin(tmp_path / "h", "broken_rules")
@@ -270,7 +272,7 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     named = broken.branches.merge("review", dry_run=True).conflicts[0]
     decided = {"type_key": named.type_key, "entity_id": named.entity_id, "take": "ours"}
     with pytest.raises(UsageError, match="engine `local`"):
-        merge_in_ranges(broken, "review", "main", ranges, [decided])
+        merge_branches(session_of(broken), "review", "main", ranges=ranges, resolutions=[decided])
     assert broken.snapshot().head == head
     assert not [one for one in files(broken) if "_staging-" in one]
 
@@ -297,12 +299,13 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
     places += [("node:City", str(one)) for one in (cities if IS_LONG else cities[:1])]
     places += [(one.type_key or "", str(one.entity_id)) for one in dry.conflicts[: 4 if IS_LONG else 1]]
     places += [("node:Person", "nobody"), ("node:Nothing", "x")]
-    ranges = RangeMerge(Threads, 25, 40)
+    ranges = RangeMerge(Threads(), 25, 40)
     answers = Counter[str]()
     for key, entity_id in dict.fromkeys(places):
         given = [{"type_key": key, "entity_id": entity_id, "take": "ours"}]
         here = answer_to(lambda given=given: graph.branches.merge("review", dry_run=False, resolutions=given))  # type: ignore[misc]
-        there = answer_to(lambda given=given: merge_in_ranges(graph, "review", "main", ranges, given))  # type: ignore[misc]
+        options: dict[str, Any] = {"ranges": ranges, "resolutions": given}
+        there = answer_to(partial(merge_branches, session_of(graph), "review", "main", **options))
         assert here[0] != "merged", "one decision does not settle all conflicts of the story"
         # What decides about a broken rule is left to one process.
         assert there == here or (here[0], there[0], story) == ("merge.conflict", "usage.invalid", "broken_rules")
@@ -410,8 +413,8 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
     graph = twin(tmp_path / "there", story)
 
     def run(graph: Graph) -> MergeReceipt:
-        ranges = RangeMerge(lambda: Executors(spark), 100, 200)
-        return merge_in_ranges(graph, "review", "main", ranges)
+        ranges = RangeMerge(Executors(spark), 100, 200)
+        return merge_branches(session_of(graph), "review", "main", ranges=ranges)
 
     assert outcome(graph, run) == here
     assert not [one for one in files(graph) if "_staging-" in one]

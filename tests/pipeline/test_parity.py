@@ -13,18 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omnigraph.engine.input import read_split
+from omnigraph.engine.key_buckets import files as key_files
+from omnigraph.engine.key_buckets import hashes as key_hashes
+from omnigraph.engine.load import matching, set_checks, stage_split, staged_input
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_BUCKETS_MAX
-from omnigraph.pipeline.bulk_load import (
-    matching,
-    read_split,
-    set_checks,
-    stage_split,
-    staged_input,
-)
-from omnigraph.pipeline.key_buckets import files as key_files
-from omnigraph.pipeline.key_buckets import hashes as key_hashes
 from omnigraph.rules.validate import ROW_CHECKS, RULES
 from tests.support.case_engine import Engine, Ran, _records
 from tests.support.case_file import CASES, Case, Step, read_cases

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 
+from omnigraph.engine.input.filesystems import filesystem
 from omnigraph.errors import UsageError
 from omnigraph.pipeline.declared.config import SourceDeclaration
 from omnigraph.pipeline.declared.sources import read_source
-from omnigraph.pipeline.filesystems import filesystem
 from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]

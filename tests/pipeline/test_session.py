@@ -24,8 +24,8 @@ from omnigraph.cli import main
 from omnigraph.cli.output import progress_bar
 from omnigraph.engine.tasks import report_progress, reporting_to
 from omnigraph.errors import GraphError, PipelineError, PipelineUnavailable, UsageError
-from omnigraph.pipeline.spark import executors, java, session
-from omnigraph.pipeline.spark.executors import Executors, RunnerChoice, start_executors
+from omnigraph.spark import executors, java, session
+from omnigraph.spark.executors import Executors, RunnerChoice, start_executors
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.pipeline_fixtures import contents, lines_of, world
 
@@ -75,7 +75,7 @@ def test_second_session_starts_from_the_archive_of_the_first(tmp_path: Path) -> 
     program = """
 import os, sys
 from pathlib import Path
-from omnigraph.pipeline.spark.session import session
+from omnigraph.spark.session import session
 spark = session("local[1]")
 spark.range(3).count()
 maps = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/maps").read_text()
@@ -297,7 +297,7 @@ def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(session, "run_job", run_job)
-    monkeypatch.setattr("omnigraph.pipeline.spark.executors._unpack_results", lambda *_: [])
+    monkeypatch.setattr("omnigraph.spark.executors._unpack_results", lambda *_: [])
     with reporting_to(lambda *update: updates.append(update)):
         Executors(None).run("reading", len, [b"", b"", b""], [100, 200, 300])
     assert updates == [("reading", done, 600, "bytes") for done in (0, 0, 200, 600)]

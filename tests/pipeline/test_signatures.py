@@ -12,7 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.pipeline.algo import MeasureOptions
-from omnigraph.pipeline.spark import executors
+from omnigraph.spark import executors
 from tests.support.graph_template import copy_built
 
 SCHEMA = """

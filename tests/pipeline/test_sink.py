@@ -137,7 +137,7 @@ def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monk
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
     monkeypatch.setattr(tables, "_last_commit", lambda *_: None)
-    monkeypatch.setattr("omnigraph.pipeline.bulk_load.transaction.find_applied", lambda *_: None)
+    monkeypatch.setattr("omnigraph.engine.load.transaction.find_applied", lambda *_: None)
     with pytest.raises(KeyConflict):
         write_batch(graph, 0, "c")
 

@@ -17,9 +17,9 @@ import pytest
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.pipeline import Columns, load
-from omnigraph.pipeline.spark import java
-from omnigraph.pipeline.spark.executors import Executors, _unpack_results, run_indexed_tasks, run_task
-from omnigraph.pipeline.spark.session import session
+from omnigraph.spark import java
+from omnigraph.spark.executors import Executors, _unpack_results, run_indexed_tasks, run_task
+from omnigraph.spark.session import session
 from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, told, world
 from tests.support.write_fixtures import rows
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.input.filesystems import filesystem
 from omnigraph.graph import Graph
-from omnigraph.pipeline.filesystems import filesystem
 from tests.support.crash_campaign import REPOSITORY
 from tests.support.fortnight_world import Day, Expected, World, time_of
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph import failpoints
+from omnigraph.engine.input import splits
+from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load import splits
-from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 from tests.support import crash_child

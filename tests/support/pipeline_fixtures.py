@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from omnigraph.engine.input import splits
+from omnigraph.engine.load.job import LoadReport
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
-from omnigraph.pipeline.bulk_load import splits
-from omnigraph.pipeline.bulk_load.job import LoadReport
 from tests.support.graph_template import copy_graph
 
 

@@ -21,7 +21,7 @@ from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
-from omnigraph.pipeline.bulk_load.api import load
+from omnigraph.pipeline import load
 from omnigraph.store.objects.backend import Meter
 from tests.support.s3_server import DENY_403, DROP_AFTER, EXPIRED_400, THROTTLE_503, Fault, Request, S3Server
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from omnigraph.pipeline.spark.session import session
+from omnigraph.spark.session import session
 
 LOG = """
 node Change {

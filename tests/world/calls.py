@@ -362,7 +362,7 @@ def _pipeline(graph: Graph, declaration: str, file: Any = None, is_retry: bool =
 
 @cache
 def _spark() -> Any:
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.spark.session import session
 
     spark = session("local[1]")
     spark.sparkContext.setLogLevel("OFF")

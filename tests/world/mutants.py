@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from omnigraph.engine import clone, entity_history, exact_conversion
 from omnigraph.engine.changes import row_diff
+from omnigraph.engine.input import column_mapping, frames
+from omnigraph.engine.load import ingest
+from omnigraph.engine.load.job import prepare_folder
 from omnigraph.engine.maintain import cleanup, repair, retention, verify_files
 from omnigraph.engine.merge import row_merge, three_way
-from omnigraph.engine.write import frames, ingest, write_authorization
+from omnigraph.engine.write import write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
-from omnigraph.pipeline.bulk_load import column_mapping
-from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared import rejected_rows, run, sources
 from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects import control_objects

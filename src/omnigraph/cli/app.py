@@ -165,7 +165,7 @@ def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterat
     if not conf:
         yield
         return
-    from omnigraph.pipeline.spark.session import with_process_options
+    from omnigraph.spark.session import with_process_options
 
     options: dict[str, str] = {}
     for text in conf:

@@ -254,7 +254,7 @@ def _with_columns(
     nodes: Mapping[str, str], edges: Mapping[str, str], maps: Sequence[str], delimiter: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the files by type with the mapping of their columns and what separates the fields."""
-    from omnigraph.pipeline.bulk_load.splits import parse_columns
+    from omnigraph.engine.input.splits import parse_columns
 
     properties: dict[str, dict[str, str]] = {}
     for text in maps:

@@ -222,7 +222,7 @@ def query(
     source = query_source(query, query_file, text)
     if on_spark:
         from omnigraph.pipeline.query import collect
-        from omnigraph.pipeline.spark.session import session
+        from omnigraph.spark.session import session
 
         with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(

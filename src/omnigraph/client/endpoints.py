@@ -46,11 +46,11 @@ from omnigraph.source_files import SourceInput, query_source, schema_source
 
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
+    from omnigraph.engine.input.frames import FrameLines
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.engine.write.frames import FrameLines
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
     from omnigraph.lang.migrate import SchemaPlan
 
@@ -525,8 +525,8 @@ def _ndjson_body(
 ) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.write.frames import FrameLines, resolve_input
-    from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
+    from omnigraph.engine.input.frames import FrameLines, resolve_input
+    from omnigraph.engine.input.ndjson.reader import is_records, read_blocks, records
 
     data = resolve_input(data, nodes, edges)
     if isinstance(data, str | PathLike) and (path := Path(data)).is_file() and path.stat().st_size > WRITE_BYTES_MAX:

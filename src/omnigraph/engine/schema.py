@@ -18,7 +18,7 @@ from omnigraph.engine.past_schemas import THEN, Reshaping, compare, compare_colu
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange, changed_keys
 from omnigraph.engine.session import GraphSession, SchemaCheck
-from omnigraph.engine.tasks import ChooseRunner, TaskStore, Threads, graph_access
+from omnigraph.engine.tasks import TaskStore, graph_access
 from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
@@ -29,6 +29,7 @@ from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
 from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.render import render_mermaid
+from omnigraph.limits import MAINTAIN_LOCAL_ROWS_MAX
 from omnigraph.manifest.branches import reserve_identity_space
 from omnigraph.manifest.create import SCHEMA_COPY
 from omnigraph.manifest.kernel import Kernel
@@ -81,7 +82,6 @@ def apply(
     text: str | Source,
     allow_data_loss: bool = False,
     check: SchemaCheck | None = None,
-    choose_runner: ChooseRunner | None = None,
     branch: str = MAIN,
     *,
     allow_drops: bool = True,
@@ -91,14 +91,12 @@ def apply(
     Without `allow_drops` and `allow_data_loss`, a schema that takes something away is refused with `schema.drops`.
 
     `check` receives both catalogs before anything is staged, and may raise; so does that of the session, on main.
-    `choose_runner` returns the runner of tasks for a number of stored rows; threads of this process by
-    default.
     """
     branch = strip_name(branch)
     branch_id, names = session.find_branch(branch)
     session.require("schema_apply", on_target(names))
-    runner = choose_runner or (lambda _: Threads())
-    work = _Apply(session, _source(text), allow_data_loss, check, runner, branch_id, allow_drops or allow_data_loss)
+    session.runners.require()
+    work = _Apply(session, _source(text), allow_data_loss, check, branch_id, allow_drops or allow_data_loss)
     if branch_id is not None and work.needs_identities(session.kernel.snapshot(branch)):
         _, work.identity_space = reserve_identity_space(session.kernel, branch, session.actor)
     # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
@@ -125,7 +123,6 @@ class _Apply:
     source: Source
     allow_data_loss: bool
     check: SchemaCheck | None
-    choose_runner: ChooseRunner
     branch_id: BranchId | None
     allow_drops: bool = True
     identity_space: int = 0
@@ -198,7 +195,7 @@ class _Apply:
             for change in changes
             if change.is_checked or (self._staged.operation_id is not None and change.old.table_key in touched)
         )
-        runner = self.choose_runner(rows)
+        runner = self.session.runners.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
         if self._staged.operation_id is not None or any(change.is_checked for change in changes):
             # Tasks open versions by path, so the links of the last publish have to be finished.
             self.kernel.finish_links(snapshot)

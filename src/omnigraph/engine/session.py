@@ -28,6 +28,7 @@ from omnigraph.engine.authorization import (
 from omnigraph.engine.external_blobs import BlobReader, BlobRules
 from omnigraph.engine.past_schemas import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
+from omnigraph.engine.runners import Runners, ThisProcess
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
@@ -94,6 +95,8 @@ class GraphSession:
     schema_check: SchemaCheck | None = None
     # External blobs that writes may copy; none by default.
     external_blobs: BlobRules | None = None
+    # Where the tasks of long operations run.
+    runners: Runners = field(default_factory=ThisProcess)
     _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
     _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
         default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
@@ -112,6 +115,10 @@ class GraphSession:
         if message is None:
             return self
         return replace(self, kernel=self.kernel.with_message(parse_message(message)))
+
+    def running_on(self, runners: Runners) -> GraphSession:
+        """Return a session whose long operations run where `runners` choose."""
+        return replace(self, runners=runners)
 
     def blob_reader(self) -> BlobReader | None:
         """Return what reads the external blobs of one write; None if none are allowed."""

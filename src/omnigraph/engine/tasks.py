@@ -1,6 +1,6 @@
 """The seams of long work: where tasks run (`Runner`), who watches them (`Progress`), and how they reach a graph.
 
-Independent of graphs. `Threads` runs tasks in this process; the Spark runner is `pipeline.spark.executors`.
+Independent of graphs. `Threads` runs tasks in this process; that of Spark is `spark.executors`.
 
 Tasks never read the manifest; what they need to know of the graph is sent to them.
 """
@@ -8,15 +8,16 @@ Tasks never read the manifest; what they need to know of the graph is sent to th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import orjson
+import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -125,6 +126,37 @@ def reporting_to(progress: Progress | None) -> Iterator[None]:
         _progress.reset(token)
 
 
+# What the stages of an operation belong to, and the views that types are read from.
+_described: ContextVar[tuple[str, Mapping[str, str]]] = ContextVar("omnigraph_stages", default=("", {}))
+
+
+@contextmanager
+def describing_stages(prefix: str, views: Mapping[str, str]) -> Iterator[None]:
+    """Say what the stages inside belong to, and which view becomes which type."""
+    token = _described.set((prefix, views))
+    try:
+        yield
+    finally:
+        _described.reset(token)
+
+
+def describe_stage(stage: str) -> str:
+    """Return a stage with what it belongs to.
+
+    >>> with describing_stages("nightly", {}):
+    ...     describe_stage("types")
+    'nightly: types'
+    """
+    prefix, _ = _described.get()
+    return f"{prefix}: {stage}" if prefix else stage
+
+
+def reading_stage(type_name: str) -> str:
+    """Return the name of the stage that reads the rows of a type: that of its view, if a pipeline has said it."""
+    view = _described.get()[1].get(type_name)
+    return f"reading {type_name}" if view is None else f"{view} → {type_name}"
+
+
 def report_progress(stage: str, done: int, total: int, unit: Unit = "items") -> None:
     """Report that so much of a stage is done."""
     if (progress := _progress.get()) is not None:
@@ -146,7 +178,12 @@ class Runner(Protocol):
         """Return the results in the order of the payloads; progress counts `sizes`, which are bytes, or tasks."""
         ...
 
+    def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
+        """Return the column of values that a function makes of the batches of a distributed frame, where they are."""
+        ...
 
+
+MapBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Returns the runner for tasks of a size, in the unit of the operation.
 ChooseRunner: TypeAlias = Callable[[int], Runner]
 
@@ -178,6 +215,9 @@ class Threads:
         finally:
             # Cancel queued tasks; running ones must end before their files may be removed.
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
+        raise NotImplementedError("a distributed frame is read where it is")
 
 
 def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:

@@ -12,22 +12,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from omnigraph.engine.infer.api import InferredSchema
+    from omnigraph.engine.input.splits import Columns
+    from omnigraph.engine.load.job import LoadReport
     from omnigraph.pipeline import algo
-    from omnigraph.pipeline.bulk_load.api import load
-    from omnigraph.pipeline.bulk_load.job import LoadReport
-    from omnigraph.pipeline.bulk_load.splits import Columns
     from omnigraph.pipeline.declared.check import CheckReport, check
     from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
     from omnigraph.pipeline.declared.run import retry_rejected, run
     from omnigraph.pipeline.declared.runs import RunPlan, RunRecord, RunReport, list_runs, plan_run
     from omnigraph.pipeline.diff import diff
     from omnigraph.pipeline.export import ExportReport, export
-    from omnigraph.pipeline.infer.api import InferredSchema, infer_schema
-    from omnigraph.pipeline.maintenance import apply_schema, embed, optimize, verify
+    from omnigraph.pipeline.operations import apply_schema, embed, infer_schema, load, merge, optimize, verify
     from omnigraph.pipeline.query import query
-    from omnigraph.pipeline.range_merge.merge import merge
     from omnigraph.pipeline.scheduler.runner import ScheduleEvent, schedule
-    from omnigraph.pipeline.spark.session import register, session
+    from omnigraph.spark.session import register, session
 
 __all__ = [
     "CheckReport",
@@ -64,20 +62,18 @@ __all__ = [
 
 # Names are imported when they are used: a server needs the declarations of pipelines, and no more of this package.
 _NAMES_OF = {
-    "bulk_load.api": ("load",),
-    "bulk_load.job": ("LoadReport",),
-    "bulk_load.splits": ("Columns",),
-    "declared.check": ("CheckReport", "check"),
-    "declared.config": ("PipelineDeclaration", "read_pipelines"),
-    "declared.run": ("retry_rejected", "run"),
-    "declared.runs": ("RunPlan", "RunRecord", "RunReport", "list_runs", "plan_run"),
-    "diff": ("diff",),
-    "export": ("ExportReport", "export"),
-    "infer.api": ("InferredSchema", "infer_schema"),
-    "maintenance": ("apply_schema", "embed", "optimize", "verify"),
-    "query": ("query",),
-    "range_merge.merge": ("merge",),
-    "scheduler.runner": ("ScheduleEvent", "schedule"),
+    "engine.infer.api": ("InferredSchema",),
+    "engine.input.splits": ("Columns",),
+    "engine.load.job": ("LoadReport",),
+    "pipeline.declared.check": ("CheckReport", "check"),
+    "pipeline.declared.config": ("PipelineDeclaration", "read_pipelines"),
+    "pipeline.declared.run": ("retry_rejected", "run"),
+    "pipeline.declared.runs": ("RunPlan", "RunRecord", "RunReport", "list_runs", "plan_run"),
+    "pipeline.diff": ("diff",),
+    "pipeline.export": ("ExportReport", "export"),
+    "pipeline.operations": ("apply_schema", "embed", "infer_schema", "load", "merge", "optimize", "verify"),
+    "pipeline.query": ("query",),
+    "pipeline.scheduler.runner": ("ScheduleEvent", "schedule"),
     "spark.session": ("register", "session"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
@@ -88,7 +84,7 @@ def __getattr__(name: str) -> object:
         return import_module("omnigraph.pipeline.algo")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'omnigraph.pipeline' has no attribute {name!r}")
-    return getattr(import_module(f"omnigraph.pipeline.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"omnigraph.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice, map_tasks
+from omnigraph.spark.executors import ENGINE_DOCS, Engine, RunnerChoice, map_tasks
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.read.version_diff import moved_estimate
 

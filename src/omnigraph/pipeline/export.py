@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.export import column_names, record_chunks
+from omnigraph.engine.input.filesystems import filesystem
 from omnigraph.engine.json_text import iso_json_text
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.revisions import AsOf
@@ -34,10 +35,9 @@ from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.options import column_type, find_type, to_spark_column
 from omnigraph.pipeline.datasource.pinned_scan import Scan, is_blob, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.filesystems import filesystem
-from omnigraph.pipeline.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.public_values import PublicValue
 from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.store.objects.failures import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
@@ -107,7 +107,7 @@ def export(
     """
     if format not in get_args(Format):
         raise UsageError(f"unknown format `{format}`; expected one of {', '.join(get_args(Format))}", format=format)
-    choice = RunnerChoice(engine, master, spark, is_flexible=False)
+    choice = RunnerChoice(engine, master, spark)
     view = session_of(graph).view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen = [find_type(catalog, name) for name in types] if types else catalog.types

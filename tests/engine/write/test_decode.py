@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.json
 import pytest
 
-from omnigraph.engine.write.ndjson import blocks, fast_path
-from omnigraph.engine.write.ndjson import reader as decoding
-from omnigraph.engine.write.ndjson.fast_path import Scanner
-from omnigraph.engine.write.ndjson.reader import decode, read_compatible
+from omnigraph.engine.input.ndjson import blocks, fast_path
+from omnigraph.engine.input.ndjson import reader as decoding
+from omnigraph.engine.input.ndjson.fast_path import Scanner
+from omnigraph.engine.input.ndjson.reader import decode, read_compatible
 from omnigraph.lang.catalog import FLOATS, PropertyType, TypeKey
 from omnigraph.rules import coerce
 from omnigraph.rules.delta import Findings

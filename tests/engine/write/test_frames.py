@@ -14,7 +14,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.write.frames import encode_frames
+from omnigraph.engine.input.frames import encode_frames
 from tests.support.live_server import serving_graph
 from tests.support.write_fixtures import create, unchanged
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from omnigraph.engine.write.ndjson import blocks
-from omnigraph.engine.write.ndjson.blocks import blocks_of
+from omnigraph.engine.input.ndjson import blocks
+from omnigraph.engine.input.ndjson.blocks import blocks_of
 
 
 @pytest.mark.parametrize("seed", range(40))

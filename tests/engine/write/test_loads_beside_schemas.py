@@ -10,9 +10,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.write import ingest
+from omnigraph.engine.load import ingest
+from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.errors import DataError, ReadSetChanged
-from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from tests.support.merge_fixtures import content
 
 pytestmark = pytest.mark.slow

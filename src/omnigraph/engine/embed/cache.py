@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from omnigraph.engine.key_buckets.hashes import mix_bits
 from omnigraph.engine.query.embedders import Embedder, Matrix, Purpose
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
@@ -69,32 +70,14 @@ def vector_fingerprints(vectors: Matrix) -> Hashes:
         with np.errstate(invalid="ignore"):
             bits = (vectors[start : start + _SLICE_ROWS] + np.float32(0)).view(np.uint32)
         prints[start : start + _SLICE_ROWS] = (bits * factors).sum(axis=1, dtype=np.uint64)
-    return mix_bits(prints)
+    mixed: Hashes = mix_bits(prints)
+    return mixed
 
 
 def pair_fingerprints(prints: Hashes, digests: Hashes) -> Hashes:
     """Return a fingerprint of each vector and the text it was made from."""
-    return mix_bits(prints ^ mix_bits(digests[:, 0]))
-
-
-def is_among(values: Hashes, sorted_values: Hashes) -> NDArray[np.bool_]:
-    """Return which values occur in a sorted array.
-
-    >>> is_among(np.array([1, 3], np.uint64), np.array([2, 3], np.uint64)).tolist()
-    [False, True]
-    """
-    if len(sorted_values) == 0:
-        return np.zeros(len(values), np.bool_)
-    positions = np.minimum(np.searchsorted(sorted_values, values), len(sorted_values) - 1)
-    is_member: NDArray[np.bool_] = sorted_values[positions] == values
-    return is_member
-
-
-def mix_bits(words: Hashes) -> Hashes:
-    """Mix all bits (the splitmix64 finaliser)."""
-    words = (words ^ (words >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> _U64(27))) * _U64(0x94D049BB133111EB)
-    return words ^ (words >> _U64(31))
+    mixed: Hashes = mix_bits(prints ^ mix_bits(digests[:, 0]))
+    return mixed
 
 
 FOLDER: Final = "_embeddings"

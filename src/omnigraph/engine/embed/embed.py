@@ -26,11 +26,12 @@ from omnigraph.engine.embed.embed_tasks import (
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import Runner, Threads
+from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.staging import StagedCommit, require_unchanged
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.public_values import Commit, PublicValue, named
@@ -73,14 +74,13 @@ def embed(
     select: Sequence[str] = (),
     *,
     embedder: Embedder | None = None,
-    runner: Runner | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = strip_name(branch)
     check_name_list("types", types)
     check_name_list("select", select)
     session.require("change", on_branch(branch))
-    runner = runner or Threads()
+    runner = session.runners.by_size(_embedded_bytes(session, branch), EMBED_LOCAL_BYTES_MAX)
     if embedder is None and mode != "clean":
         embedder = default_embedder(session.full_view(branch))
     site = embed_site(session.kernel.store, new_ulid(), runner, embedder)
@@ -93,6 +93,15 @@ def embed(
         for target in plan.targets
     )
     return EmbedReceipt(branch, mode, runner.engine, rows, commit, session.actor)
+
+
+def _embedded_bytes(session: GraphSession, branch: str) -> int:
+    """Return the size of all types that have an `@embed` property."""
+    snapshot = session.kernel.snapshot(branch)
+    nodes = session.catalog(snapshot).nodes.values()
+    keys = [item.table_key for item in nodes if any(property_.embed for property_ in item.properties.values())]
+    fragments = [item for key in keys for item in session.kernel.dataset(snapshot, key).fragments]
+    return sum(file.file_size_bytes or 0 for item in fragments for file in item.files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from omnigraph.engine.embed.cache import (
     VectorCache,
     VectorFetcher,
     VectorSpace,
-    is_among,
     pair_fingerprints,
     read_generated,
     text_digests,
     vector_fingerprints,
 )
+from omnigraph.engine.key_buckets.hashes import is_among_sorted
 from omnigraph.engine.query.embedders import Embedder, Matrix, embedding_error, from_settings
 from omnigraph.engine.tasks import GraphAccess, Runner, Settings, graph_access
 from omnigraph.engine.write.committed_rows import ColumnTest, comparison
@@ -226,12 +226,12 @@ def _check_provenance(
     """Return which vectors were generated here, and which of these from the row's current text."""
     is_generated, is_current = np.zeros((2, len(has_vector)), np.bool_)
     prints = vector_fingerprints(vectors_to_matrix(vectors, dimension))
-    is_generated_vector = is_among(prints, generated.prints)
+    is_generated_vector = is_among_sorted(prints, generated.prints)
     rows = np.flatnonzero(has_vector)[is_generated_vector]
     is_generated[rows] = True
     encoded: Any = pc.fill_null(texts.take(pa.array(rows)), "").dictionary_encode()
     digests = text_digests(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
-    is_current[rows] = is_among(pair_fingerprints(prints[is_generated_vector], digests), generated.pairs)
+    is_current[rows] = is_among_sorted(pair_fingerprints(prints[is_generated_vector], digests), generated.pairs)
     return is_generated, is_current
 
 

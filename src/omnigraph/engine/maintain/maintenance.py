@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.optimize import (
+    IN_TURN,
     Effort,
     IndexReport,
     IndexStatus,
@@ -31,6 +32,7 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.errors import BranchNotFound, DriftDetected, GraphError, StorageError, UsageError
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
+    MAINTAIN_LOCAL_BYTES_MAX,
     RECONCILE_FRAGMENTS_MAX,
     RECONCILE_ROWS_MAX,
     RECONCILE_TYPES_MAX,
@@ -111,7 +113,11 @@ class Maintenance:
             >>> len(graph.maintenance.optimize().types)
             2
         """
-        return optimize(self._session.with_message(message), branch)
+        session = self._session.with_message(message)
+        session.kernel.reject_read_only()
+        session.runners.require()
+        by_size = session.runners.by_size
+        return optimize(session, branch, lambda size: by_size(size, MAINTAIN_LOCAL_BYTES_MAX, IN_TURN))
 
     def repair(
         self,

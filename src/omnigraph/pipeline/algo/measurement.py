@@ -43,10 +43,10 @@ from omnigraph.limits import ALGO_BLOCK_NODES, ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.datasource.pinned_scan import Scan, plan_scan
-from omnigraph.pipeline.spark.executors import Engine, Executors, RunnerChoice
-from omnigraph.pipeline.spark.session import run_job, session
 from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import Column
+from omnigraph.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.spark.session import run_job, session
 from omnigraph.store.write.fragments import claims, scan_fragments, side_folder
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -29,6 +29,10 @@ from pyspark.sql.types import StructType
 from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.export import column_names
+from omnigraph.engine.input.splits import Columns, plan_columns, write_batches
+from omnigraph.engine.load.job import InputSchema, Job, LoadOptions
+from omnigraph.engine.load.stage_split import StagedSplit, StageTask, stage_split
+from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Threads
 from omnigraph.engine.write.write_authorization import write_permissions
@@ -40,10 +44,6 @@ from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES, SPARK_PARTITION_ROWS, SPARK_PARTITIONS_MAX
 from omnigraph.manifest.intents import Intent, Owner, finish, kept_fresh
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.job import InputSchema, Job, LoadOptions
-from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
-from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.bulk_load.transaction import LoadTransaction
 from omnigraph.pipeline.datasource.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
@@ -56,6 +56,7 @@ from omnigraph.pipeline.datasource.options import (
     to_spark_column,
 )
 from omnigraph.pipeline.datasource.pinned_scan import Scan, plan_scan, to_layout
+from omnigraph.public_values import Mode
 from omnigraph.store.read.row_ranges import RowRange, scan_range, split_rows
 from omnigraph.store.write.fragments import side_folder
 
@@ -242,7 +243,7 @@ class WritePlan:
     table_key: TypeKey
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> Mode:
         return self.job.options.mode
 
     def of_batch(self, batch: str | None) -> WritePlan:
@@ -299,7 +300,7 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
         return WritePlan(job, intent, key)
 
 
-def _write_mode(options: SourceOptions, overwrite: bool) -> str:
+def _write_mode(options: SourceOptions, overwrite: bool) -> Mode:
     mode = options.values.get("mode", "overwrite" if overwrite else "append")
     if mode not in ("append", "merge", "overwrite") or overwrite != (mode == "overwrite"):
         raise UsageError(
@@ -307,7 +308,7 @@ def _write_mode(options: SourceOptions, overwrite: bool) -> str:
             ' the option `mode` = `merge` to replace entities, or `.mode("overwrite")` alone',
             mode=mode,
         )
-    return mode
+    return cast(Mode, mode)
 
 
 def stage_partition(write_plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:

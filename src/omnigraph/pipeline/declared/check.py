@@ -25,8 +25,8 @@ from omnigraph.pipeline.declared.operations import classify_rows
 from omnigraph.pipeline.declared.redaction import redact_errors
 from omnigraph.pipeline.declared.sources import read_source
 from omnigraph.pipeline.declared.transform import map_deletions, map_types, run_statement
-from omnigraph.pipeline.spark.session import first_line, run_job
 from omnigraph.public_values import PublicValue
+from omnigraph.spark.session import first_line, run_job
 
 # SQL of a pipeline reads its views: no files by their path (parquet.`/data`), and no variables of the process.
 _CLOSED_SQL: Final = {"spark.sql.runSQLOnFiles": "false", "spark.sql.variable.substitute": "false"}
@@ -299,7 +299,7 @@ def read_expected_queries(
 
 def prepare_session(pipeline: PipelineDeclaration, spark: Any = None) -> Any:
     """Return a session with views and settings of its own, so that runs and their callers do not disturb each other."""
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.spark.session import session
 
     options = _spark_options(pipeline)
     master = None if pipeline.master is None else resolve_variables(pipeline.master, os.environ)

@@ -7,9 +7,9 @@ from functools import reduce
 from operator import and_
 from typing import Any, Final
 
+from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.errors import UsageError
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
 
 # A text that is a number.
 NUMBER: Final = r"^\s*[+-]?[0-9]+(\.[0-9]+)?\s*$"

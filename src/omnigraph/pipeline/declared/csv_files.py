@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from omnigraph.engine.input.frame_rows import ORIGIN
+from omnigraph.engine.input.read_split import CsvDialect, read_csv, read_csv_header
+from omnigraph.engine.input.splits import File, Split, compression_of
 from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
-from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
-from omnigraph.pipeline.bulk_load.read_split import CsvDialect, read_csv, read_csv_header
-from omnigraph.pipeline.bulk_load.splits import File, Split, compression_of
 from omnigraph.pipeline.declared.columns import column_of
-from omnigraph.pipeline.spark.executors import map_tasks
-from omnigraph.pipeline.spark.session import run_job
 from omnigraph.rules.delta import Findings
+from omnigraph.spark.executors import map_tasks
+from omnigraph.spark.session import run_job
 
 # Options with a meaning here. A source with any other one is left to Spark's own reader.
 _OPTIONS: Final = frozenset(

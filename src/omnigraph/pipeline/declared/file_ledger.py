@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import orjson
 
+from omnigraph.engine.input.splits import File
 from omnigraph.errors import UsageError
-from omnigraph.pipeline.bulk_load.splits import File
 from omnigraph.pipeline.declared.columns import names_of
 from omnigraph.pipeline.declared.config import SourceDeclaration
 

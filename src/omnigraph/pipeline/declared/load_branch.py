@@ -15,22 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph import clock
+from omnigraph.engine.input.column_mapping import ColumnMapper
+from omnigraph.engine.input.splits import Columns
 from omnigraph.engine.write.mutate import delete_ids, read_ids
 from omnigraph.errors import BranchExists, BranchNotFound, DataError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import Catalog, EdgeType, Property, Scalar, Type
 from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX, PIPELINE_SNAPSHOT_KEYS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
-from omnigraph.pipeline.bulk_load.column_mapping import ColumnMapper
-from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import is_stopped, judge_answers
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.transform import Deletion
-from omnigraph.pipeline.spark.session import register, run_job
 from omnigraph.rules.coerce import default_value
 from omnigraph.rules.delta import Findings, Ids, one_array, without
+from omnigraph.spark.session import register, run_job
 
 _ID: Final = "id of the row"
 

@@ -16,13 +16,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from omnigraph.engine.input.splits import Columns
+from omnigraph.engine.load.job import RejectedLine
 from omnigraph.errors import DataError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
 from omnigraph.limits import PIPELINE_REJECTED_RUNS_MAX
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.job import RejectedLine
-from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.transform import Deletion

@@ -18,17 +18,16 @@ from typing import Any
 
 import orjson
 
-from omnigraph.engine.tasks import Progress, reporting_to
+from omnigraph.engine.input.frame_rows import ORIGIN
+from omnigraph.engine.input.splits import Columns
+from omnigraph.engine.load.job import LoadReport, RejectedLine, prepare_folder
+from omnigraph.engine.tasks import Progress, describing_stages, reporting_to
 from omnigraph.errors import BranchNotFound, ConflictError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, PIPELINE_PENDING_ROWS_MAX
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.bulk_load.api import load
-from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
-from omnigraph.pipeline.bulk_load.job import LoadReport, RejectedLine, prepare_folder
-from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import (
     Pipelines,
@@ -73,7 +72,8 @@ from omnigraph.pipeline.declared.run_options import RunOptions, check_options, f
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, is_ahead, open_source, read_source
 from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_traced_statement
-from omnigraph.pipeline.spark.session import describing_jobs, run_job
+from omnigraph.pipeline.operations import load
+from omnigraph.spark.session import run_job
 
 
 def run(
@@ -184,7 +184,7 @@ def _run(
     folder = None if report is None else prepare_folder(report)
     views = {item.type_name: item.from_view for item in pipeline.mappings}
     redaction = redact_errors(pipeline, uses_spark=not options.is_retry)
-    with reporting_to(progress), redaction, describing_jobs(pipeline.name, views):
+    with reporting_to(progress), redaction, describing_stages(pipeline.name, views):
         return _Run(graph, pipeline, options, folder).execute_with_lineage(spark, queries)
 
 

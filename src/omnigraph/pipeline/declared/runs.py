@@ -26,8 +26,8 @@ from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.declared.check import Verdict
 from omnigraph.pipeline.declared.config import PipelineDeclaration
 from omnigraph.pipeline.declared.schedule import moment_of
-from omnigraph.pipeline.spark.session import JobInput, measuring_jobs
 from omnigraph.public_values import PublicValue
+from omnigraph.spark.session import JobInput, measuring_jobs
 
 PIPELINE: Final = "pipeline"
 WATERMARKS: Final = "pipeline_watermarks"

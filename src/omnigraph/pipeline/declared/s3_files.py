@@ -13,14 +13,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from omnigraph.engine.input.filesystems import open_file, open_stream
+from omnigraph.engine.input.splits import COMPRESSIONS, File, find_files
 from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
-from omnigraph.pipeline.bulk_load.splits import COMPRESSIONS, File, find_files
-from omnigraph.pipeline.filesystems import open_file, open_stream
-from omnigraph.pipeline.spark.executors import map_tasks
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.spark.executors import map_tasks
 
 S3: Final = "s3://"
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 import orjson
 
 from omnigraph import clock
+from omnigraph.engine.input.frame_rows import ORIGIN
+from omnigraph.engine.input.splits import File, find_files
 from omnigraph.errors import UsageError
 from omnigraph.limits import PIPELINE_AHEAD_SECONDS_MAX
-from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
-from omnigraph.pipeline.bulk_load.splits import File, find_files
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
     NUMBER_TYPES,
@@ -35,7 +35,7 @@ from omnigraph.pipeline.declared.config import LOOKBACK, PipelineDeclaration, So
 from omnigraph.pipeline.declared.csv_files import RFC_4180, parse_csv_options, read_csv_files
 from omnigraph.pipeline.declared.file_ledger import FileLedger, add_known_columns, has_ledger, make_empty
 from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, S3, read_s3_files
-from omnigraph.pipeline.spark.session import first_line, run_job
+from omnigraph.spark.session import first_line, run_job
 
 # A day, or a second: of a text that is one, or of a time as Spark shows it.
 _COARSE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9:]{2,6})?)?$"

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from omnigraph.engine.input.frame_rows import ORIGIN
+from omnigraph.engine.input.splits import Columns
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.pipeline.bulk_load.frame_rows import ORIGIN
-from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
     NUMBER_TYPES,
@@ -29,7 +29,7 @@ from omnigraph.pipeline.declared.columns import (
 from omnigraph.pipeline.declared.config import PipelineDeclaration, TypeMapping
 from omnigraph.pipeline.declared.operations import classify_rows, keep_known_rows
 from omnigraph.pipeline.declared.sql_text import add_column, find_views
-from omnigraph.pipeline.spark.session import first_line
+from omnigraph.spark.session import first_line
 
 _LINE: Final = re.compile(r"\bline ([0-9]+)")
 

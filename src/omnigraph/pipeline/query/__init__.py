@@ -32,11 +32,11 @@ from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.query.ir import ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.spark.executors import Engine, RunnerChoice
-from omnigraph.pipeline.spark.session import run_job
 from omnigraph.rules.coerce import list_column
 from omnigraph.rules.delta import one_array
 from omnigraph.source_files import SourceInput, query_source
+from omnigraph.spark.executors import Engine, RunnerChoice
+from omnigraph.spark.session import run_job
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.embedders import Embedder
@@ -128,7 +128,7 @@ def _frame(
     view: View, compiled: CompiledQuery, params: Mapping[str, object], spark: Any, embedder: Embedder | None
 ) -> Any:
     from omnigraph.pipeline.query.lower import read_frame
-    from omnigraph.pipeline.spark.session import session
+    from omnigraph.spark.session import session
 
     read = compiled.ir
     assert isinstance(read, ReadIR)

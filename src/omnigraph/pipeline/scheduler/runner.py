@@ -20,10 +20,10 @@ import orjson
 from omnigraph import clock
 from omnigraph.display import count_of
 from omnigraph.engine.arguments import check_type
+from omnigraph.engine.load.job import prepare_folder
 from omnigraph.errors import ConflictError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SCHEDULE_FOLLOW_SECONDS, SCHEDULE_POLL_SECONDS, SCHEDULE_RUNS_MAX, SCHEDULE_STOP_SECONDS
-from omnigraph.pipeline.bulk_load.job import prepare_folder
 from omnigraph.pipeline.declared.config import read_pipelines
 from omnigraph.pipeline.declared.metrics import PipelineMetrics
 from omnigraph.pipeline.declared.schedule import Schedule, moment_of

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from omnigraph import wire
 from omnigraph.engine.authorization import on_target
+from omnigraph.engine.load.ingest import load as load_any_size
+from omnigraph.engine.load.ingest import without_path
 from omnigraph.engine.schema import apply, plan
-from omnigraph.engine.write.ingest import load as load_any_size
-from omnigraph.engine.write.ingest import without_path
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
@@ -74,16 +74,14 @@ def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLin
     """Load in this process, whatever the size: a server starts no Spark."""
     with without_path(str(data)) if isinstance(data, Path) else nullcontext():
         return load_any_size(
-            call.graph,
+            session_of(call.graph).with_message(request.message),
             data,
             None,
             None,
-            engine="local",
             mode=request.mode,
             on_duplicate=request.on_duplicate,
             branch=request.branch,
             from_branch=request.from_,
-            message=request.message,
         )
 
 

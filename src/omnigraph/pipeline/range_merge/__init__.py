@@ -1,1 +1,0 @@
-"""Branch merge on Spark: `merge` drives, `tasks` merge ranges of ids, `keys` checks rules across rows."""
