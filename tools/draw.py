@@ -33,7 +33,7 @@ class Layer:
 LAYERS = (
     Layer("Surfaces", BLUE, (("cli", "the command line"), ("client", "og.connect"))),
     Layer("Clusters", BLUE, (("cluster", "graphs, schemas, queries, policies and pipelines declared in a folder"),)),
-    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipeline", "declared pipelines, frames, queries on Spark"))),
+    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipeline", "declared pipelines, queries on Spark"))),
     Layer("Library", GREEN, (("graph", "og.open: the API that every surface calls"), ("policy", "who may do what"))),
     Layer("Executors", GREEN, (("spark", "the session, and tasks on its executors"),)),
     Layer("Engine", GREEN, (("engine", "reads, writes, loads, branches, merge, changes, maintenance"),)),

@@ -217,12 +217,13 @@ COMMIT_ID_CHARACTERS_MIN: Final = 8
 REVISION_CHARACTERS_MAX: Final = 256
 AMBIGUOUS_COMMITS_SHOWN: Final = 5
 
-# Loads: bytes per split, line and CSV row, the size that needs no Spark, rejected lines that are reported and how much
-# of each, rounds of checks after rejections, keys per task and buckets, suspects that are checked again, and tasks per
-# Spark job.
+# Loads: bytes per split, line and CSV row, the sizes that are held in memory and that need no Spark, rejected lines
+# that are reported and how much of each, rounds of checks after rejections, keys per task and buckets, suspects that
+# are checked again, and tasks per Spark job.
 LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
 LOAD_LINE_BYTES_MAX: Final = 512 * 1024 * 1024
 LOAD_CSV_ROW_BYTES_MAX: Final = 16 * 1024 * 1024
+LOAD_MEMORY_BYTES_MAX: Final = 8 * 1024 * 1024
 LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000
 LOAD_REJECTED_CHARACTERS: Final = 65_536

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pytest
 
 import omnigraph as og
-from omnigraph.limits import WRITE_ENTITIES_MAX
+from omnigraph.limits import LOAD_MEMORY_BYTES_MAX, WRITE_ENTITIES_MAX
 
 SCHEMA = "node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person"
 MANY = WRITE_ENTITIES_MAX + 1
@@ -62,7 +62,11 @@ KINDS = ["dictionaries", "iterator", "bytes", "path", "paths", "binary file", "t
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [2, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_load_takes_every_kind_and_size(kind: str, count: int, graph: og.Graph) -> None:
+@pytest.mark.parametrize("memory", [pytest.param(1, marks=pytest.mark.slow), LOAD_MEMORY_BYTES_MAX])
+def test_load_takes_every_kind_and_size(
+    kind: str, count: int, memory: int, graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", memory)
     receipt = graph.load(**inputs(kind, count), branch="review", from_branch="main")
     assert (receipt.total_entities, receipt.branch_created) == (count, True)
     assert graph.get("Person", f"p{count - 1}", branch="review") == {
@@ -70,8 +74,23 @@ def test_load_takes_every_kind_and_size(kind: str, count: int, graph: og.Graph) 
         "name": f"p{count - 1}",
         "age": count - 1,
     }
-    is_bulk = count == MANY or kind in ("paths", "reader", "csv")
+    is_bulk = memory == 1 or kind in ("paths", "reader", "csv")
     assert graph.commit(receipt.commit_id or "").kind == ("load" if is_bulk else "ingest")
+
+
+@pytest.mark.parametrize("kind", ["dictionaries", "bytes", "path", "table"])
+def test_size_is_known_before_anything_is_decoded(kind: str, graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", 10_000)
+    monkeypatch.setattr("omnigraph.engine.load.ingest.Reader.read", None)
+    receipt = graph.load(**inputs(kind, 2_000))
+    assert (receipt.total_entities, graph.commit(receipt.commit_id or "").kind) == (2_000, "load")
+
+
+def test_size_that_was_guessed_too_low_is_found_out(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", 20_000)
+    people = [*records(200), {"type": "Person", "data": {"name": "long" * 10_000}}]
+    receipt = graph.load(people)
+    assert (receipt.total_entities, graph.commit(receipt.commit_id or "").kind) == (201, "load")
 
 
 def test_load_of_wrong_data_writes_nothing(graph: og.Graph) -> None:

@@ -1,12 +1,10 @@
-"""Load data: a small input, also of data frames, as one commit checked like a mutation; others by the bulk loader.
-
-The bulk loader of the pipeline reads the same files.
-"""
+"""Load data: a small input, also of frames, in memory and checked like a mutation; anything larger in splits."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +46,7 @@ from omnigraph.lang.catalog import KINDS, Catalog, Kind, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import (
     INGEST_CHUNK_RECORDS,
+    LOAD_MEMORY_BYTES_MAX,
     WRITE_BYTES_MAX,
     WRITE_ENTITIES_MAX,
 )
@@ -59,18 +58,22 @@ from omnigraph.rules.delta import INTENTS, Changes, Delta, Findings, choose_winn
 from omnigraph.rules.validate import validate_malformed
 
 Dialect = Literal["strict", "compatible"]
+# Of a frame that does not say how large it is, and how many dictionaries are measured.
+_ROW_BYTES: Final = 256
+_SAMPLED_RECORDS: Final = 100
 _NDJSON: Final = frozenset({".ndjson", ".jsonl", ".json"})
 Frames = Mapping[str, Any] | None
 
 
 @dataclass
 class Reader:
-    """Reads one input against one catalog; `is_bounded` means that it may hold no more than one write."""
+    """Reads one input against one catalog, up to so many entities and bytes of Arrow of each type."""
 
     catalog: Catalog
     findings: Findings
     is_strict: bool
-    is_bounded: bool
+    entities_max: int
+    bytes_max: int
     blobs: BlobReader | None
     loaded: dict[TypeKey, Loaded] = field(default_factory=dict)
 
@@ -118,20 +121,17 @@ class Reader:
 
     def _is_too_much(self) -> bool:
         """Return True if more was read than one write may hold."""
-        return (self.is_strict or self.is_bounded) and any(
-            rows.size > WRITE_BYTES_MAX or (self.is_bounded and rows.count > WRITE_ENTITIES_MAX)
-            for rows in self.loaded.values()
-        )
+        return any(rows.size > self.bytes_max or rows.count > self.entities_max for rows in self.loaded.values())
 
     def _check_sizes(self) -> None:
         for table_key, loaded in self.loaded.items():
             name = loaded.type.name
-            if self.is_bounded and loaded.count > WRITE_ENTITIES_MAX:
-                raise too_large(f"keyed entities for {table_key}", WRITE_ENTITIES_MAX, loaded.count, name, "entities")
-            if self.is_strict and loaded.size > WRITE_BYTES_MAX:
-                raise too_large("strict_input_arrow_bytes", WRITE_BYTES_MAX, loaded.size, name, "bytes", "N11")
-            if self.is_bounded and loaded.size > WRITE_BYTES_MAX:
-                raise too_large(f"keyed write bytes for {table_key}", WRITE_BYTES_MAX, loaded.size, name, "bytes")
+            if loaded.count > self.entities_max:
+                raise too_large(f"keyed entities for {table_key}", self.entities_max, loaded.count, name, "entities")
+            if self.is_strict and loaded.size > self.bytes_max:
+                raise too_large("strict_input_arrow_bytes", self.bytes_max, loaded.size, name, "bytes", "N11")
+            if loaded.size > self.bytes_max:
+                raise too_large(f"keyed write bytes for {table_key}", self.bytes_max, loaded.size, name, "bytes")
 
 
 def ingest(
@@ -143,8 +143,11 @@ def ingest(
     from_branch: str | None = None,
     dialect: Dialect = "strict",
     on_duplicate: OnDuplicate = "error",
+    bytes_max: int | None = None,
 ) -> IngestReceipt:
     """Write NDJSON from a path, bytes, a file object, or dictionaries, as one commit.
+
+    It may hold as much as one small write, or of each type `bytes_max` in any number of entities.
 
     `append` adds entities that must be new, `merge` inserts or replaces them by id, `overwrite` replaces every type in
     the input. A missing branch is created from `from_branch` first. An input without entities makes no commit.
@@ -163,9 +166,12 @@ def ingest(
     locate = None
     if isinstance(data, FrameLines):
         unit, locate = "row", data.locate
-    blobs, is_bounded = session.blob_reader(), mode != "overwrite"
     findings = Findings(unit=unit, locate=locate)
-    loaded = Reader(may.visible.catalog, findings, dialect == "strict", is_bounded, blobs).read(data)
+    blobs, is_strict, is_keyed = session.blob_reader(), dialect == "strict", mode != "overwrite"
+    entities_max = WRITE_ENTITIES_MAX if is_keyed and bytes_max is None else sys.maxsize
+    if bytes_max is None:
+        bytes_max = WRITE_BYTES_MAX if is_keyed or is_strict else sys.maxsize
+    loaded = Reader(may.visible.catalog, findings, is_strict, entities_max, bytes_max, blobs).read(data)
     if isinstance(data, FrameLines) and not findings.violations:
         empty = _empty_types(may.visible.catalog, data, loaded)
         loaded |= empty if mode == "overwrite" else {}
@@ -252,7 +258,7 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes, ma
 
 
 def load(session: GraphSession, data: Any, nodes: Frames, edges: Frames, **options: Any) -> IngestReceipt:
-    """Load data; an input that turns out to be too large for one write is loaded in bulk."""
+    """Load data: what is known to be small in memory, anything else in splits."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     # An iterator of rows can be read once, so it becomes a table before anything looks at it.
@@ -260,26 +266,39 @@ def load(session: GraphSession, data: Any, nodes: Frames, edges: Frames, **optio
     with _reread(data) as source:
         if is_small(source, nodes, edges):
             try:
-                return ingest(session, resolve_input(source, nodes, edges), **options)
+                return ingest(session, resolve_input(source, nodes, edges), bytes_max=LOAD_MEMORY_BYTES_MAX, **options)
             except LimitExceeded:
-                # Raised before anything is written.
+                # Its size was guessed too low; raised before anything is written.
                 pass
         return _load_in_bulk(session, source, nodes, edges, options)
 
 
 def is_small(data: Any, nodes: Frames, edges: Frames) -> bool:
-    """Return True if an input may fit into one write; the write itself finds out."""
+    """Return True if an input is best held in memory, by its size as far as that is known before it is decoded."""
     frames = [*(nodes or {}).values(), *(edges or {}).values()]
     if frames:
-        return all(is_arrow_stream(frame) and _row_count(frame) <= WRITE_ENTITIES_MAX for frame in frames)
+        return all(map(is_arrow_stream, frames)) and sum(map(_frame_bytes, frames)) <= LOAD_MEMORY_BYTES_MAX
     if isinstance(data, str | os.PathLike):
         path = Path(data)
-        return path.suffix.lower() in _NDJSON and path.is_file() and path.stat().st_size <= WRITE_BYTES_MAX
-    return not _is_list_of_paths(data)
+        return path.suffix.lower() in _NDJSON and path.is_file() and path.stat().st_size <= LOAD_MEMORY_BYTES_MAX
+    if isinstance(data, bytes):
+        return len(data) <= LOAD_MEMORY_BYTES_MAX
+    return not _is_list_of_paths(data) and _records_bytes(data) <= LOAD_MEMORY_BYTES_MAX
 
 
-def _row_count(frame: Any) -> int:
-    return len(frame) if hasattr(frame, "__len__") else WRITE_ENTITIES_MAX + 1
+def _frame_bytes(frame: Any) -> int:
+    """Return the size of a frame that has rows in memory; a stream may be of any size."""
+    if isinstance(nbytes := getattr(frame, "nbytes", None), int):
+        return nbytes
+    return len(frame) * _ROW_BYTES if hasattr(frame, "__len__") else sys.maxsize
+
+
+def _records_bytes(records: Any) -> int:
+    """Return about how large dictionaries are as NDJSON, by the first ones."""
+    if not isinstance(records, list) or not records:
+        return 0
+    sample = records[:_SAMPLED_RECORDS]
+    return len(orjson.dumps(sample, default=str, option=orjson.OPT_NON_STR_KEYS)) * len(records) // len(sample)
 
 
 def _is_list_of_paths(data: Any) -> bool:
