@@ -175,15 +175,15 @@ class MeetingWalks:
         return outer.take(np.repeat(np.arange(rows.count), degrees)).with_columns(new)
 
 
-def _locate_matches(values: Ids, wanted: Ids, size: int) -> tuple[Any, Any]:
-    """Return where each wanted number begins among the sorted values, all below a size, and how often it is there."""
-    if size <= _OFFSETS_SHARE * (len(values) + len(wanted)):
+def _locate_matches(values: Ids, ids: Ids, size: int) -> tuple[Any, Any]:
+    """Return where each id begins among the sorted values, all below a size, and how often it is there."""
+    if size <= _OFFSETS_SHARE * (len(values) + len(ids)):
         offsets = group_offsets(values, size)
-        return offsets[wanted], offsets[wanted + 1] - offsets[wanted]
+        return offsets[ids], offsets[ids + 1] - offsets[ids]
     # Offsets for all nodes would cost as much as the graph is large, however few of them meet.
     ordered = np.sort(values)
-    starts = np.searchsorted(ordered, wanted)
-    return starts, np.searchsorted(ordered, wanted, "right") - starts
+    starts = np.searchsorted(ordered, ids)
+    return starts, np.searchsorted(ordered, ids, "right") - starts
 
 
 def _bound_by(step: Expand) -> set[str]:

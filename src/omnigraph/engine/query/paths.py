@@ -171,9 +171,10 @@ class PathSearch:
             if (self.count or 1) > 1:
                 is_guided = block_targets is not None and self.graph.is_finite
                 search = self._guided if is_guided else self._enumerate
-            found = [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
+            block_parts = [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
             # Positions are those in one block alone.
-            parts += found if len(sources) <= block else [part._replace(positions=None) for part in found]
+            is_only = len(sources) <= block
+            parts += block_parts if is_only else [part._replace(positions=None) for part in block_parts]
         return self._collect(parts, origins, ends, spaces)
 
     # -- shortest ----------------------------------------------------------------------------------------------
@@ -287,7 +288,7 @@ class PathSearch:
         before = costs[reached]
         is_better = np.flatnonzero((cost < before) | ((cost == before) & (count < hops[reached])))
         reached, cost, count, before = reached[is_better], cost[is_better], count[is_better], before[is_better]
-        # Least values of groups without sorting: what became lighter counts its hops anew.
+        # Least values of groups without sorting; hops start over for what became lighter.
         np.minimum.at(costs, reached, cost)
         hops[reached[cost < before]] = np.iinfo(np.int32).max
         is_best = np.flatnonzero(cost == costs[reached])
