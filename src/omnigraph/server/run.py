@@ -180,7 +180,7 @@ def _switching_threads_often() -> Iterator[None]:
     """Let threads take the interpreter from each other after less time than Python gives them.
 
     A request changes threads several times. Each time it waits for every thread that computes, such as those that
-    compile the long queries of somebody else, and each of these may go on for the whole interval.
+    compile the long queries of another caller, and each of these may go on for the whole interval.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
