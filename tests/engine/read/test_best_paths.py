@@ -130,6 +130,21 @@ def test_edges_of_best_paths_lead_from_node_to_node(world: tuple[og.Graph, int])
                 assert row["edges"] == ["".join(step) for step in steps]
 
 
+@pytest.mark.parametrize("search", COUNTS)
+@pytest.mark.parametrize("by", ["", " by minutes"])
+def test_search_without_a_path_binds_nothing(tmp_path: Path, search: str, by: str) -> None:
+    lines: list[dict[str, Any]] = [{"type": "Stop", "data": {"name": name}} for name in "ab"]
+    lines.append({"edge": "Leg", "from": "a", "to": "b", "data": {"minutes": 1.0}})
+    graph = create(tmp_path, lines, SCHEMA)
+    # No leg leads on from the start, whether or not the end is bound.
+    for end in ("", '$y: Stop { name: "a" }'):
+        source = (
+            f'query q() {{ match {{ $x: Stop {{ name: "b" }} {end} path $p = {search} $x leg{{1,}} $y{by} }}'
+            " return { nodes($p) as nodes, edges($p) as edges, length($p) as hops, cost($p) as cost } }"
+        )
+        assert graph.query(source).rows() == []
+
+
 @pytest.mark.parametrize("name", ["level by level", "hops are kept"])
 def test_definition_notices_broken_trees(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "level by level":

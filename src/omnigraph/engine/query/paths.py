@@ -439,7 +439,8 @@ class PathSearch:
     ) -> tuple[PathRows, PathTable]:
         """Number the paths in the order of their nodes, keep the best of each pair, and give them to their rows."""
         parts = [part for part in parts if len(part.starts)]
-        lengths = np.repeat([part.nodes.shape[1] for part in parts], [len(part.starts) for part in parts])
+        sizes = np.array([part.nodes.shape for part in parts], np.int64).reshape(len(parts), 2)
+        lengths = np.repeat(sizes[:, 1], sizes[:, 0])
         starts, last = (
             np.concatenate([np.empty(0, np.int64), *columns])
             for columns in ([part.starts for part in parts], [part.nodes[:, -1] for part in parts])
@@ -456,7 +457,7 @@ class PathSearch:
             pairs, last = pairs[kept], last[kept]
         numbers = np.full(sum(len(part.starts) for part in parts), -1, np.int64)
         numbers[order] = np.arange(len(order))
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         table = PathTable(offsets, costs, parts, numbers, self.graph, self.bounds.is_backwards, *spaces)
         return _join_rows(pairs, starts, last, origins, ends, self.graph.width), table
 
