@@ -58,7 +58,7 @@ class Attacker:
             time.sleep(0.2)
 
     def send_large_bodies(self) -> None:
-        """Send bodies beyond the bound, with and without saying so."""
+        """Send bodies beyond the bound, in chunks, so that their length is not known."""
         self._repeat(self._send_large_body, 4)
 
     def _send_large_body(self) -> None:
