@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from benchmarks.paths import PEER as PATHS_PEER
+from benchmarks.paths import run_paths
 from benchmarks.reads.compare import compare, prepare
 from benchmarks.reads.construct_lines import CONSTRUCTS
 from benchmarks.reads.data import QUARTER
@@ -12,7 +14,7 @@ from benchmarks.reads.engines import OURS, THREADS
 from benchmarks.reads.processes import available, serving
 from benchmarks.reads.tables import short_table, warm_table
 from benchmarks.reads.topic import CACHE, missing_peers
-from benchmarks.topic import Topic
+from benchmarks.topic import Table, Topic
 
 # LanceDB has no language of its own.
 PEERS = ("kuzu", "ladybug", "duckdb")
@@ -28,9 +30,13 @@ def run() -> Topic:
             timings[timing.line.title] = timing
     return Topic(
         "Constructs",
-        _about() + _other_load() + missing_peers(peers, PEERS),
-        tables=(warm_table(peers, timings), short_table(timings)),
+        _about() + _other_load() + missing_peers(available((*PEERS, PATHS_PEER)), (*PEERS, PATHS_PEER)),
+        tables=(warm_table(peers, timings), short_table(timings), *_paths()),
     )
+
+
+def _paths() -> tuple[Table, ...]:
+    return (run_paths(CACHE),) if available([PATHS_PEER]) else ()
 
 
 def _other_load() -> str:

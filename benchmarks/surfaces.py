@@ -39,9 +39,9 @@ def run() -> Topic:
     """Measure calls, many clients, memory and cold starts."""
     with tempfile.TemporaryDirectory() as folder:
         uri = str(Path(folder) / "g.omni")
-        _make(uri)
+        make_graph(uri)
         starts = tuple(_cold_starts(uri))
-        with _serving(uri) as (url, process):
+        with serving(uri) as (url, process):
             turns = {name: _in_turns(uri, url, name) for name in CALLS}
             many = tuple(row for name in CALLS for row in _many(url, name, turns[name]["library"]))
             memory = tuple(_memory(url, process))
@@ -74,7 +74,7 @@ def run() -> Topic:
     )
 
 
-def _make(uri: str) -> None:
+def make_graph(uri: str) -> None:
     people = [{"type": "Person", "data": {"name": f"p{n}", "age": n % 90}} for n in range(PEOPLE)]
     edges = [
         {"edge": "Knows", "from": f"p{n}", "to": f"p{(n * step + 7) % PEOPLE}", "data": {}}
@@ -87,7 +87,7 @@ def _make(uri: str) -> None:
 
 
 @contextmanager
-def _serving(uri: str) -> Iterator[tuple[str, int]]:
+def serving(uri: str) -> Iterator[tuple[str, int]]:
     words = [sys.executable, "-m", "omnigraph", "serve", "--store", uri, "--bind", "127.0.0.1:0", "--unauthenticated"]
     # All clients are one actor here, who would otherwise be held to fewer writes at a time.
     room = {**os.environ, "OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX": str(2 * max(CLIENTS))}

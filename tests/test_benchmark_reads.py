@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.path_worker import PATH_LINES, OmniGraph, number_of
+from benchmarks.paths import Places, Shape, make_roads, prepare_paths
 from benchmarks.reads import compare
 from benchmarks.reads.cold import Cold
 from benchmarks.reads.compare import Disagreement, Timing
@@ -171,6 +174,7 @@ def test_page_tables_name_the_best_peer_and_what_is_short_of_its_aim() -> None:
     tables = page_tables(["ours", "duckdb", "kuzu"], warm, warm, cold)
     assert tables[0].rows == ((line.title, "1.5 ms", "2× (kuzu)", "5×", "12 ms (8×)", "3 ms (2×)"),)
     assert "ladybug fails with gone" in tables[0].about
+    assert "Rounds per line: 2." in tables[0].about
     assert tables[1].rows[0][:3] == (line.title, "2×", "5×")
     assert tables[2].rows == ((line.title, "100 ms (60 ms)", "", "50 ms (20 ms), 0.5×"),)
     assert tables[3].rows == ((line.title, "1×", "1×", "1×"),)
@@ -185,3 +189,33 @@ def test_lines_every_engine_language_has_the_same_parameters() -> None:
     for line in ANY_LINE.values():
         for text in filter(None, (line.gq, line.cypher, line.sql)):
             assert all(f"${name}" in text for name in names[line.draw])
+
+
+def test_paths_of_ours_and_the_reference_cost_the_same(tmp_path: Path) -> None:
+    """SciPy is not installed here, so the reference is the definition: every road is relaxed, many times."""
+    shape = Shape("small", 60, 3)
+    homes = prepare_paths(shape, tmp_path)
+    ours, roads, places = OmniGraph(homes["ours"]), make_roads(shape), Places(shape.size)
+    assert len(set(zip(roads["start"].tolist(), roads["end"].tolist(), strict=True))) == len(roads["fee"])
+    for line in (PATH_LINES[0], PATH_LINES[2]):
+        for params in places.draw(line, CALLS):
+            costs = np.full(shape.size, np.inf)
+            start = number_of(params["start"])
+            costs[start] = 0
+            for _ in range(shape.size):
+                np.minimum.at(costs, roads["end"], costs[roads["start"]] + roads["fee"])
+            answer = ours.ask(line)(params)
+            if "end" in params:
+                assert answer["cost"].to_pylist() == [costs[number_of(params["end"])]]
+            else:
+                found = dict(zip(answer["number"].to_pylist(), answer["cost"].to_pylist(), strict=True))
+                reached = np.flatnonzero(np.isfinite(costs)).tolist()
+                assert found == {place: costs[place] for place in reached if place != start}
+
+
+def test_shapes_grid_has_roads_to_neighbours_and_back() -> None:
+    roads = make_roads(Shape("grid", 9, None))
+    pairs = set(zip(roads["start"].tolist(), roads["end"].tolist(), strict=True))
+    assert len(pairs) == 24
+    assert {end for start, end in pairs if start == 4} == {1, 3, 5, 7}
+    assert {(end, start) for start, end in pairs} == pairs

@@ -11,10 +11,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.reads.data import Size, write_data
-from benchmarks.reads.draws import Deck
 from benchmarks.reads.engines import OURS
 from benchmarks.reads.lines import Line
 from benchmarks.reads.processes import Worker, build
@@ -23,6 +22,13 @@ ROUNDS = 9
 # A slow line stops early, with at least this many rounds.
 ROUNDS_MIN = 2
 LINE_SECONDS = 15.0
+
+
+class Draws(Protocol):
+    """What parameters are drawn from."""
+
+    def draw(self, line: Line, count: int) -> list[dict[str, Any]]:
+        """Return this many parameter sets; the same ones for the same line and count."""
 
 
 class Disagreement(Exception):
@@ -63,7 +69,7 @@ def prepare(size: Size, names: Sequence[str], cache: Path) -> tuple[Path, dict[s
     return data, homes
 
 
-def compare(lines: Sequence[Line], deck: Deck, workers: Mapping[str, Worker]) -> Iterator[Timing]:
+def compare(lines: Sequence[Line], deck: Draws, workers: Mapping[str, Worker]) -> Iterator[Timing]:
     """Yield each line as soon as it is measured; raise if engines disagree on its result."""
     order = random.Random(0)
     for line in lines:

@@ -20,6 +20,8 @@ from typing import Any
 from benchmarks.reads.engines import OURS, THREADS
 
 ROOT = Path(__file__).parent.parent.parent
+# What the process of an engine runs.
+WORKER = "benchmarks.reads.worker"
 _PEER_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS", "RAYON_NUM_THREADS")
 
@@ -48,7 +50,7 @@ def build(name: str, data: Path, home: Path) -> None:
         shutil.rmtree(home)
     making = home.with_name(home.name + ".making")
     shutil.rmtree(making, ignore_errors=True)
-    command = [_python(name), "-m", "benchmarks.reads.worker", "build", name, str(data), str(making)]
+    command = [_python(name), "-m", WORKER, "build", name, str(data), str(making)]
     subprocess.run(command, cwd=ROOT, env=_environment(), check=True)
     os.rename(making, home)
 
@@ -56,8 +58,8 @@ def build(name: str, data: Path, home: Path) -> None:
 class Worker:
     """One engine process."""
 
-    def __init__(self, name: str, home: Path) -> None:
-        command = [_python(name), "-m", "benchmarks.reads.worker", "serve", name, str(home)]
+    def __init__(self, name: str, home: Path, module: str = WORKER) -> None:
+        command = [_python(name), "-m", module, "serve", name, str(home)]
         self.name = name
         self._started = time.perf_counter()
         self._process = subprocess.Popen(
@@ -88,12 +90,12 @@ class Worker:
 
 
 @contextmanager
-def serving(homes: dict[str, Path]) -> Iterator[dict[str, Worker]]:
+def serving(homes: dict[str, Path], module: str = WORKER) -> Iterator[dict[str, Worker]]:
     """Keep one process per engine open for a while."""
     workers: dict[str, Worker] = {}
     try:
         for name, home in homes.items():
-            workers[name] = Worker(name, home)
+            workers[name] = Worker(name, home, module)
         yield workers
     finally:
         for worker in workers.values():

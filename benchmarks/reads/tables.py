@@ -29,6 +29,10 @@ _REASONS: Mapping[str, str] = {
     "open_hops": "marking what is new at each hop, and gathering its neighbours",
     "shortest": "every node nearer than the end is visited twice, for its distance and for the order of ties, from one"
     " end alone and on one core",
+    "hop2": "mostly a fixed cost per query: one hop to 20 people takes nine tenths of the time of two to 700; of the"
+    " rest, removing duplicates and fetching the keys are the largest parts",
+    "two_ends": "a fixed cost per query of a third of a millisecond, in about a thousand small calls of Python: the two"
+    " people follow a few dozen others, and hardly any pair has one in common",
     "alternatives": "a fixed cost per query of most of a millisecond; not taken apart further",
     "group_function": "about as fast as the best peer; which of the two is faster changes from run to run",
 }
@@ -62,8 +66,8 @@ def warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
         rows.append(
             (
                 title,
-                _ms(timing.median(OURS)) if OURS in timing.rounds else "fails",
-                f"{_ratio(ratios[best])} ({best})" if best else "",
+                render_ms(timing.median(OURS)) if OURS in timing.rounds else "fails",
+                f"{render_ratio(ratios[best])} ({best})" if best else "",
                 f"{timing.line.aim:g}×",
                 *(_peer_cell(timing, name, ratios) for name in peers),
             )
@@ -71,7 +75,7 @@ def warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
     counts = [len(taken) for timing in timings.values() for taken in timing.rounds.values()]
     about = (
         "Warm: every call was made once before. The best peer is the fastest; the aim is against it."
-        f" Rounds per line: {min(counts)} to {max(counts)}."
+        f" Rounds per line: {_range(counts)}."
     )
     failures = [
         f"{title}: {name} fails with {why}." for title, one in timings.items() for name, why in one.failures.items()
@@ -85,15 +89,15 @@ def short_table(timings: Mapping[str, Timing]) -> Table:
     for title, timing in timings.items():
         reached = min(timing.ratios().values(), default=None)
         if reached is not None and reached < timing.line.aim:
-            rows.append((title, _ratio(reached), f"{timing.line.aim:g}×", _REASONS.get(timing.line.name, "")))
+            rows.append((title, render_ratio(reached), f"{timing.line.aim:g}×", _REASONS.get(timing.line.name, "")))
     return Table("Short of the aim:", ("Line", "Reached", "Aim", "Why"), tuple(rows))
 
 
 def _peer_cell(timing: Timing, name: str, ratios: Mapping[str, float]) -> str:
     if name not in timing.rounds:
         return ""
-    shown = _ms(timing.median(name))
-    return f"{shown} ({_ratio(ratios[name])})" if name in ratios else shown
+    shown = render_ms(timing.median(name))
+    return f"{shown} ({render_ratio(ratios[name])})" if name in ratios else shown
 
 
 def _cold_table(peers: Sequence[str], cold: Sequence[Cold]) -> Table:
@@ -109,8 +113,8 @@ def _cold_table(peers: Sequence[str], cold: Sequence[Cold]) -> Table:
 def _cold_cell(one: Cold, name: str) -> str:
     if name not in one.total_ms:
         return ""
-    ratio = "" if name == OURS else f", {_ratio(one.total_ms[name] / one.total_ms[OURS])}"
-    return f"{_ms(one.total_ms[name])} ({_ms(one.first_ms[name])}){ratio}"
+    ratio = "" if name == OURS else f", {render_ratio(one.total_ms[name] / one.total_ms[OURS])}"
+    return f"{render_ms(one.total_ms[name])} ({render_ms(one.first_ms[name])}){ratio}"
 
 
 def _growth_table(peers: Sequence[str], small: Warm, large: Warm) -> Table:
@@ -128,7 +132,7 @@ def _growth_table(peers: Sequence[str], small: Warm, large: Warm) -> Table:
 def _growth(before: Timing, after: Timing, name: str) -> str:
     if name not in before.rounds or name not in after.rounds:
         return ""
-    return _ratio(after.median(name) / before.median(name))
+    return render_ratio(after.median(name) / before.median(name))
 
 
 def _cost_table(warm: Warm, cold: Sequence[Cold]) -> Table:
@@ -142,8 +146,8 @@ def _cost_table(warm: Warm, cold: Sequence[Cold]) -> Table:
         rows.append(
             (
                 timing.line.title,
-                _ms(warm.planning[name]["first"]),
-                _ms(warm.planning[name]["again"]),
+                render_ms(warm.planning[name]["first"]),
+                render_ms(warm.planning[name]["again"]),
                 str(first.requests) if first else "",
                 _mb(first.bytes_read[OURS]) if first else "",
                 ", ".join(f"{peer} {_mb(read)}" for peer, read in first.bytes_read.items() if peer != OURS)
@@ -186,22 +190,32 @@ def _memory_table(names: Sequence[str], small: Warm, large: Warm) -> Table:
     return Table("Peak memory of each process over all warm lines.", ("Size", *names), rows)
 
 
-def _ms(value: float) -> str:
+def render_ms(value: float) -> str:
     """Render a duration with three digits.
 
-    >>> _ms(0.12345), _ms(12345.6)
+    >>> render_ms(0.12345), render_ms(12345.6)
     ('0.123 ms', '12346 ms')
     """
     return f"{value:.3g} ms" if value < 1_000 else f"{value:.0f} ms"
 
 
-def _ratio(value: float) -> str:
+def render_ratio(value: float) -> str:
     """Render a ratio with two digits.
 
-    >>> _ratio(0.123), _ratio(4.56), _ratio(1234)
+    >>> render_ratio(0.123), render_ratio(4.56), render_ratio(1234)
     ('0.12×', '4.6×', '1234×')
     """
     return f"{value:.2g}×" if value < 10 else f"{value:.0f}×"
+
+
+def _range(counts: Sequence[int]) -> str:
+    """Render the least and the largest of some counts.
+
+    >>> _range([9, 2, 9]), _range([9, 9])
+    ('2 to 9', '9')
+    """
+    least, largest = min(counts), max(counts)
+    return str(least) if least == largest else f"{least} to {largest}"
 
 
 def _mb(value: float) -> str:

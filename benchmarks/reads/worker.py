@@ -10,7 +10,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,12 @@ def main(words: list[str]) -> None:
         return
     engine = maker.open_engine(Path(rest[0]))
     opened = time.perf_counter()
-    _say({"import_ms": (imported - started) * 1_000, "open_ms": (opened - imported) * 1_000})
-    session = Session(engine)
+    serve_requests(Session(engine), import_ms=(imported - started) * 1_000, open_ms=(opened - imported) * 1_000)
+
+
+def serve_requests(session: Session, **opening: float) -> None:
+    """Say what the start took, then answer the requests of standard input until it ends."""
+    _say(opening)
     for request in sys.stdin:
         _say(session.answer(json.loads(request)))
 
@@ -43,8 +47,9 @@ def _say(answer: dict[str, Any]) -> None:
 class Session:
     """One opened engine and the lines it has been prepared for."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, lines: Mapping[str, Line] = ANY_LINE) -> None:
         self._engine = engine
+        self._lines = lines
         self._asks: dict[str, Ask | None] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +63,7 @@ class Session:
 
     def check(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what tells complete results apart: a digest for each, and for searches the keys they found."""
-        line = ANY_LINE[request["line"]]
+        line = self._lines[request["line"]]
         ask = self._ask(line)
         if ask is None:
             return {"digests": None}
@@ -72,7 +77,7 @@ class Session:
 
     def time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return how long each call took, fetching its result included."""
-        ask = self._ask(ANY_LINE[request["line"]])
+        ask = self._ask(self._lines[request["line"]])
         assert ask is not None
         durations = []
         before = _bytes_read()
@@ -88,12 +93,12 @@ class Session:
     def profile(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the storage requests of one run; ours only."""
         engine: Any = self._engine
-        return {"requests": engine.requests(ANY_LINE[request["line"]], request["params"][0])}
+        return {"requests": engine.requests(self._lines[request["line"]], request["params"][0])}
 
     def plan(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return what it costs to make a plan at first sight, and to find it again; ours only."""
         engine: Any = self._engine
-        return dict(engine.planning_ms(ANY_LINE[request["line"]], request["params"][0]))
+        return dict(engine.planning_ms(self._lines[request["line"]], request["params"][0]))
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
         # What `getrusage` tells survives an exec, so it would include the driver that forked this process.

@@ -25,7 +25,8 @@ from omnigraph.engine.query.aggregate import KERNELS
 from omnigraph.engine.query.compare import compare
 from omnigraph.engine.query.expand import Expansion, HopBounds, choose_walker, expand_hops
 from omnigraph.engine.query.ordering import sort_keys, top_rows
-from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
+from omnigraph.engine.query.path_graph import build_path_graph
+from omnigraph.engine.query.paths import PathSearch, path_key
 from omnigraph.engine.query.ranking import match_text, nearest
 from omnigraph.engine.query.vectors import Constant, Numbers
 from omnigraph.engine.session import GraphSession

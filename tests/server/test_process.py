@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socket
+import sys
 import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import orjson
 import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import UsageError
+from omnigraph.server import run
 from omnigraph.server.run import bind
 from tests.support.live_server import PEOPLE
 from tests.support.mixed_calls import ask
 from tests.support.server_process import running
 
 OPEN = {"OMNIGRAPH_UNAUTHENTICATED": "1"}
+
+
+def test_serve_shortens_the_turns_of_threads_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, turns = sys.getswitchinterval(), list[float]()
+    server = MagicMock()
+    server.return_value.run.side_effect = lambda sockets: turns.append(sys.getswitchinterval())
+    monkeypatch.setattr(run, "Server", server)
+    monkeypatch.setattr(run, "open_service", MagicMock())
+    with socket.socket() as listening:
+        run.serve(MagicMock(), listening, print, every=None)
+    assert [turn < before for turn in turns] == [True]
+    assert sys.getswitchinterval() == before
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,6 +39,9 @@ _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _log: Final = logging.getLogger("omnigraph.server")
 # By then all requests have their response; streams are still read, and storage may hold threads.
 _GRACEFUL_SECONDS: Final = SERVER_SHUTDOWN_SECONDS_MAX - SERVER_CLOSE_SECONDS_MAX - 2 * SERVER_CANCEL_SECONDS_MAX
+
+# A tenth of Python's own interval.
+_SWITCH_SECONDS: Final = 0.0005
 
 
 class Server:
@@ -171,6 +175,21 @@ def open_service(registry: GraphRegistry) -> Service:
     return Service(registry, read_admission(), threads, hosts=hosts)
 
 
+@contextmanager
+def _switching_threads_often() -> Iterator[None]:
+    """Let threads take the interpreter from each other after less time than Python gives them.
+
+    A request changes threads several times. Each time it waits for every thread that computes, such as those that
+    compile the long queries of another caller, and each of these may go on for the whole interval.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def serve(
     registry: GraphRegistry, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
 ) -> bool:
@@ -183,7 +202,8 @@ def serve(
     try:
         service.reconcilers.follow(served.graph for served in registry.served.values())
         try:
-            Server(service, when_ready).run(sockets=[listening])
+            with _switching_threads_often():
+                Server(service, when_ready).run(sockets=[listening])
         finally:
             service.reconcilers.stop()
     finally:

@@ -32,7 +32,9 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def build(path: Path, seed: int) -> og.Graph:
     lines: list[dict[str, Any]] = [{"type": "Stop", "data": {"name": name}} for name in STOPS]
-    lines += [{"edge": "Leg", "from": a, "to": b, "data": {"minutes": w}} for (a, b), w in legs_of(seed).items()]
+    lines += [
+        {"edge": "Leg", "from": a, "to": b, "data": {"id": a + b, "minutes": w}} for (a, b), w in legs_of(seed).items()
+    ]
     return create(path, lines, SCHEMA)
 
 
@@ -85,6 +87,100 @@ def test_best_paths_are_found_few_at_a_time(
 ) -> None:
     monkeypatch.setattr(k_shortest, "_BATCH_MIN", 1)
     check(world, search)
+
+
+def check_free_ends(world: tuple[og.Graph, int]) -> None:
+    """Check the best path to every other stop, or from it, and that paths come in the order of their stops."""
+    graph, seed = world
+    for is_weighted in (False, True):
+        best = {(a, b): by_definition(seed, a, b, 1, is_weighted=is_weighted) for a in STOPS for b in STOPS if a != b}
+        for bound in ("", *STOPS):
+            for walk in ("$x leg{1,} $y", "$y leg{1,} $x"):
+                start = f'$x: Stop {{ name: "{bound}" }}' if bound else "$x: Stop"
+                by = " by minutes" if is_weighted else ""
+                source = f"query q() {{ match {{ {start} path $p = shortest {walk}{by} }} return {{ $p, cost($p) }} }}"
+                found = [("".join(nodes), cost) for nodes, cost in (row.values() for row in graph.query(source).rows())]
+                place = 0 if walk.startswith("$x") else 1
+                expected = sorted(path for pair, paths in best.items() for path in paths if bound in ("", pair[place]))
+                assert sorted(found) == expected, (bound, walk, by)
+                assert found == expected or not bound, "of one start, in the order of their stops"
+
+
+def test_best_paths_to_free_ends_are_the_first_of_all_paths(world: tuple[og.Graph, int]) -> None:
+    check_free_ends(world)
+
+
+def test_best_paths_to_free_ends_in_blocks_of_starts_are_the_same(
+    world: tuple[og.Graph, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "_STATES_MAX", 2 * len(STOPS))
+    check_free_ends(world)
+
+
+def test_edges_of_best_paths_lead_from_node_to_node(world: tuple[og.Graph, int]) -> None:
+    graph, _ = world
+    for walk in ("$x leg{1,} $y", "$y leg{1,} $x"):
+        for search in ("shortest", "shortest 2", "all shortest"):
+            source = (
+                f'query q() {{ match {{ $x: Stop {{ name: "a" }} $y: Stop path $p = {search} {walk} by minutes }}'
+                " return { nodes($p) as nodes, edges($p) as edges } }"
+            )
+            for row in graph.query(source).rows():
+                steps = zip(row["nodes"], row["nodes"][1:], strict=False)
+                assert row["edges"] == ["".join(step) for step in steps]
+
+
+@pytest.mark.parametrize("search", COUNTS)
+@pytest.mark.parametrize("by", ["", " by minutes"])
+def test_search_without_a_path_binds_nothing(tmp_path: Path, search: str, by: str) -> None:
+    lines: list[dict[str, Any]] = [{"type": "Stop", "data": {"name": name}} for name in "ab"]
+    lines.append({"edge": "Leg", "from": "a", "to": "b", "data": {"minutes": 1.0}})
+    graph = create(tmp_path, lines, SCHEMA)
+    # No leg leads on from the start, whether or not the end is bound.
+    for end in ("", '$y: Stop { name: "a" }'):
+        source = (
+            f'query q() {{ match {{ $x: Stop {{ name: "b" }} {end} path $p = {search} $x leg{{1,}} $y{by} }}'
+            " return { nodes($p) as nodes, edges($p) as edges, length($p) as hops, cost($p) as cost } }"
+        )
+        assert graph.query(source).rows() == []
+
+
+@pytest.mark.parametrize("name", ["level by level", "hops are kept"])
+def test_definition_notices_broken_trees(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "level by level":
+        monkeypatch.setattr(paths, "preorder_positions", number_levels)
+    else:
+        keep_fewest_hops(monkeypatch)
+    worlds = []
+    for seed in range(4):
+        (tmp_path / str(seed)).mkdir()
+        worlds.append((build(tmp_path / str(seed), seed), seed))
+    with pytest.raises(AssertionError):
+        check_free_ends_of_all(worlds)
+
+
+def check_free_ends_of_all(worlds: list[tuple[og.Graph, int]]) -> None:
+    for world in worlds:
+        check_free_ends(world)
+
+
+def keep_fewest_hops(patch: pytest.MonkeyPatch) -> None:
+    """Count the hops of a heavier path for a lighter one."""
+    improve = paths.PathSearch._improve
+
+    def fewest(self: Any, states: Any, costs: Any, hops: Any) -> Any:
+        before = hops.copy()
+        improved = improve(self, states, costs, hops)
+        np.minimum(hops, before, out=hops)
+        return improved
+
+    patch.setattr(paths.PathSearch, "_improve", fewest)
+
+
+def number_levels(roots: Any, parents: Any) -> Any:
+    """Number paths by their length first."""
+    sizes = np.cumsum([len(roots), *map(len, parents)])
+    return np.split(np.arange(sizes[-1]), sizes[:-1])
 
 
 def stop_early(patch: pytest.MonkeyPatch) -> None:

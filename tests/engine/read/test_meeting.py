@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.query import expand, meeting
-from omnigraph.engine.query.meeting import Meeting, MeetingWalks
+from omnigraph.engine.query import meeting
+from omnigraph.engine.query.meeting import Meeting, MeetingWalks, reverse_walk
 from tests.support.read_fixtures import create
 
 SCHEMA = """
@@ -105,6 +105,15 @@ def test_walks_from_two_ends_find_what_the_pattern_says(
     check_definition(world, case, monkeypatch)
 
 
+@pytest.mark.parametrize("case", SINGLE[:4], ids=[text for text, _, _ in SINGLE[:4]])
+def test_walks_that_meet_at_few_of_many_nodes_find_what_the_pattern_says(
+    world: tuple[og.Graph, int], case: tuple[str, list[tuple[str, str, str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meeting, "_OFFSETS_SHARE", 0)
+        check_definition(world, case, monkeypatch)
+
+
 def check_definition(
     world: tuple[og.Graph, int], case: tuple[str, list[tuple[str, str, str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,18 +179,20 @@ def test_edges_and_hops_of_walks_from_the_end_are_bound(
 
 def wrong_way(patch: pytest.MonkeyPatch) -> None:
     """Walk from the looked-up node in the direction in which the pattern leads to it."""
-    turned = meeting.reverse_walk
-    patch.setattr(meeting, "reverse_walk", lambda walk: replace(turned(walk), direction=walk.direction))
+    # A property, because plans that are kept have turned their walks already.
+    wrong = property(lambda self: [replace(reverse_walk(one.walk), direction=one.walk.direction) for one in self.walks])
+    patch.setattr(MeetingWalks, "reversed_walks", wrong)
 
 
 def once_for_each_place(patch: pytest.MonkeyPatch) -> None:
     """Count what leads on from a place where walks meet once, however many ways there are."""
-    located = expand.NeighbourRanges
-    patch.setattr(
-        meeting,
-        "NeighbourRanges",
-        lambda adjacency, starts, degrees: located(adjacency, starts, np.minimum(degrees, 1)),
-    )
+    locate = meeting._locate_matches
+
+    def once(values: Any, wanted: Any, size: int) -> Any:
+        starts, degrees = locate(values, wanted, size)
+        return starts, np.minimum(degrees, 1)
+
+    patch.setattr(meeting, "_locate_matches", once)
 
 
 @pytest.mark.parametrize("mutate", [wrong_way, once_for_each_place])

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
-from omnigraph.engine.query.expand import NeighbourRanges, average_degree, hop_bounds
+from omnigraph.engine.query.expand import average_degree, hop_bounds
 from omnigraph.engine.query.operators import Condition, Expand, Pipeline, PlanStep, drop_null_rows, filter_rows
-from omnigraph.engine.query.vectors import Ids, Rows, distinct_rows, group_offsets
+from omnigraph.engine.query.vectors import Ids, Rows, distinct_rows, group_offsets, range_indices
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.query import ir
 
@@ -24,6 +24,9 @@ from omnigraph.lang.query import ir
 _KEPT_BY_CONDITION = 0.1
 # How many powers of the degree count for a walk of many hops; it has met all nodes by then.
 _POWERS_MAX = 6
+
+# Numbers are found by offsets if there are at most so many possible ones for each, and otherwise by search.
+_OFFSETS_SHARE = 16
 
 
 def reverse_walk(walk: ir.Expand) -> ir.Expand:
@@ -97,6 +100,11 @@ class MeetingWalks:
         return Pipeline(self.walks, self.as_set, self.keep)
 
     @cached_property
+    def reversed_walks(self) -> tuple[ir.Expand, ...]:
+        """Each walk from its target to its source."""
+        return tuple(reverse_walk(step.walk) for step in self.walks)
+
+    @cached_property
     def title(self) -> str:
         return f"meet between ${self.walks[0].walk.source} and ${self.walks[-1].walk.target}, which is looked up"
 
@@ -120,8 +128,7 @@ class MeetingWalks:
             forward.append(forward[-1] + frontier * edges)
             frontier *= min(edges, _node_count(run, step.walk)) * _KEPT_BY_CONDITION ** _plain_conditions(step)
         frontier = 1.0
-        for step in reversed(self.walks):
-            walk = reverse_walk(step.walk)
+        for walk in reversed(self.reversed_walks):
             edges = _edges_per_node(run, walk)
             backward.append(backward[-1] + frontier * edges)
             frontier *= min(edges, _node_count(run, walk))
@@ -144,12 +151,12 @@ class MeetingWalks:
         rows = Rows(len(ids), {last.walk.target: ids})
         pending = [condition for step in walks for condition in step.conditions]
         rows, pending = _filter_bound(run, rows, pending)
-        for step in reversed(walks):
+        for step, walk in zip(reversed(walks), reversed(self.reversed_walks), strict=False):
             if rows.count == 0:
                 return Rows(0, _nothing(self.keep | {walks[0].walk.source}, rows))
             waiting = {name for condition in pending for name in condition.variables}
             kept = (self.keep & (rows.columns.keys() | _bound_by(step))) | waiting | {step.walk.source}
-            back = Expand(reverse_walk(step.walk), (), frozenset(kept))
+            back = Expand(walk, (), frozenset(kept))
             rows, pending = _filter_bound(run, back.run(run, rows).only(kept), pending)
             rows = distinct_rows(rows) if self.as_set else rows
         assert not pending, "the conditions of a walk read what it binds"
@@ -159,16 +166,24 @@ class MeetingWalks:
         """Join rows with what leads on from where they meet."""
         variable = walks[0].walk.source
         rows = drop_null_rows(rows, variable)
-        meets, count = back.columns[variable], run.nodes(walks[0].walk.source_type).count
-        starts = group_offsets(meets, count)
-        matches = Adjacency(starts, np.argsort(meets, kind="stable"), None, back.count)
-        ids = rows.columns[variable]
-        located = NeighbourRanges(matches, starts[:-1][ids], matches.degrees[ids])
+        ids, meets = rows.columns[variable], back.columns[variable]
+        starts, degrees = _locate_matches(meets, ids, run.nodes(walks[0].walk.source_type).count)
         outer = rows.only(self.keep)
-        run.spending.reserve(located.total, outer.row_bytes + back.row_bytes, self.title)
-        matched = located.neighbours()
+        run.spending.reserve(int(degrees.sum()), outer.row_bytes + back.row_bytes, self.title)
+        matched = np.argsort(meets, kind="stable")[range_indices(starts, degrees)]
         new = {name: column[matched] for name, column in back.columns.items() if name in self.keep and name != variable}
-        return outer.take(located.owners()).with_columns(new)
+        return outer.take(np.repeat(np.arange(rows.count), degrees)).with_columns(new)
+
+
+def _locate_matches(values: Ids, ids: Ids, size: int) -> tuple[Any, Any]:
+    """Return where each id begins among the sorted values, all below a size, and how often it is there."""
+    if size <= _OFFSETS_SHARE * (len(values) + len(ids)):
+        offsets = group_offsets(values, size)
+        return offsets[ids], offsets[ids + 1] - offsets[ids]
+    # Offsets for all nodes would cost as much as the graph is large, however few of them meet.
+    ordered = np.sort(values)
+    starts = np.searchsorted(ordered, ids)
+    return starts, np.searchsorted(ordered, ids, "right") - starts
 
 
 def _bound_by(step: Expand) -> set[str]:

@@ -32,7 +32,8 @@ from omnigraph.engine.query.expand import (
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
 from omnigraph.engine.query.ordering import Codes, encode_values
-from omnigraph.engine.query.paths import PathSearch, build_path_graph, path_key
+from omnigraph.engine.query.path_graph import build_path_graph
+from omnigraph.engine.query.paths import PathSearch, path_key
 from omnigraph.engine.query.vectors import (
     Ids,
     Mask,

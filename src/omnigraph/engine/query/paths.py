@@ -1,7 +1,7 @@
 """Path search: all shortest and k shortest paths by hops or by weight, as arrays.
 
-A path visits no node twice. Between two nodes the lightest edge stands for its parallels, then the one with the
-smallest id. Paths are ordered by weight, hops, and the ids of their nodes from left to right as written.
+A path visits no node twice. Paths are ordered by weight, hops, and the ids of their nodes from left to right as
+written.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.entities import Entities, take_numbers
-from omnigraph.engine.query.expand import HopBounds, NeighbourRanges, locate_neighbours
+from omnigraph.engine.query.expand import HopBounds
 from omnigraph.engine.query.k_shortest import find_k_shortest
 from omnigraph.engine.query.ordering import stable_order
+from omnigraph.engine.query.path_graph import Indices, Numeric, PathGraph
+from omnigraph.engine.query.path_tree import preorder_positions
 from omnigraph.engine.query.vectors import (
     Ids,
     Lists,
@@ -29,98 +30,27 @@ from omnigraph.engine.query.vectors import (
     Vector,
     distinct_below,
     flag_positions,
-    group_offsets,
     range_indices,
     run_starts,
 )
-from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 
-Numeric = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
 # How many states, one per node and start, a search has in memory at once.
 _STATES_MAX: Final = 1 << 23
 _STATE_BYTES: Final = 24
 _STEP_BYTES: Final = 48
-# How many edges of a node, the lightest of them, a step of the search by weight is as heavy as.
-_STEP_EDGES: Final = 4.0
-
-
-@dataclass(frozen=True)
-class PathGraph:
-    """The edges of a search, one for each pair of nodes, with their weights (1 each without a property)."""
-
-    adjacency: Adjacency
-    weights: Numeric
-    is_weighted: bool
-
-    @property
-    def nbytes(self) -> int:
-        turned: PathGraph | None = self.__dict__.get("turned")
-        return self.adjacency.nbytes + int(self.weights.nbytes) + (0 if turned is None else turned.nbytes)
-
-    @property
-    def width(self) -> int:
-        return max(self.adjacency.target_count, 1)
-
-    @cached_property
-    def is_finite(self) -> bool:
-        return bool(np.isfinite(self.weights).all())
-
-    @cached_property
-    def turned(self) -> PathGraph:
-        """The same edges, walked the other way."""
-        order = np.argsort(self.adjacency.neighbours, kind="stable")
-        owners = np.repeat(np.arange(len(self.adjacency.starts) - 1), self.adjacency.degrees)[order]
-        starts = group_offsets(self.adjacency.neighbours, self.width)
-        return replace(self, adjacency=Adjacency(starts, owners, None, self.width), weights=self.weights[order])
-
-    @cached_property
-    def step_weight(self) -> float:
-        """The weight by which the bound of settled states grows: what a few of the lightest edges of a node weigh."""
-        finite = self.weights[np.isfinite(self.weights)]
-        mean, degree = float(finite.mean()) if len(finite) else 0.0, len(self.weights) / self.width
-        return _STEP_EDGES * mean / max(degree, 1.0)
-
-    def steps(self, nodes: Ids) -> tuple[NeighbourRanges, Indices]:
-        located = locate_neighbours(self.adjacency, nodes)
-        return located, located.entries()
-
-
-def weight_error(weight: str) -> DataError:
-    """Return the error of a search over an edge with a negative weight."""
-    message = f"paths by `{weight}` need weights of 0 or more, but an edge has a negative one or NaN; correct the edge"
-    return DataError(message, rule="E4", column=weight)
-
-
-def build_path_graph(adjacency: Adjacency, edges: Entities, weight: str | None) -> PathGraph:
-    """Return the graph of a search from a per-edge adjacency; edges without a weight are left out."""
-    assert adjacency.edges is not None
-    pairs, edge = adjacency.pairs, adjacency.edges
-    weights = np.ones(len(edge), np.float64)
-    if weight is not None:
-        column = edges.column(weight).vector
-        assert isinstance(column, Numbers)
-        values = column.take(edge)
-        weights = values.data.astype(np.float64)
-        valid = values.valid_mask
-        if bool((weights[valid] < 0).any()) or bool(np.isnan(weights[valid]).any()):
-            raise weight_error(weight)
-        pairs, edge, weights = pairs[valid], edge[valid], weights[valid]
-    order = np.lexsort((edges.id_ranks[edge], weights, pairs))
-    first = order[np.flatnonzero(run_starts(pairs[order]))]
-    owners, neighbours = np.divmod(pairs[first], max(adjacency.target_count, 1))
-    starts = group_offsets(owners, len(adjacency.starts) - 1)
-    graph = Adjacency(starts, neighbours, edge[first], adjacency.target_count)
-    return PathGraph(graph, weights[first], weight is not None)
 
 
 class FoundPaths(NamedTuple):
-    """Paths of the same length: a row of nodes each in walking order, its start and its weight."""
+    """Paths of the same length: a row of nodes each in walking order, its start and its weight.
+
+    `positions`, if a search knows them, order all paths that it finds as the ids of their nodes do.
+    """
 
     starts: Indices
     nodes: npt.NDArray[np.int64]
     costs: Numeric
+    positions: Indices | None = None
 
     def where(self, mask: Mask) -> FoundPaths:
         return FoundPaths(self.starts[mask], self.nodes[mask], self.costs[mask])
@@ -131,11 +61,38 @@ class PathTable:
     """The paths that a variable is bound to, by number; numbers follow the ids of their nodes."""
 
     offsets: Indices
-    nodes: Indices
-    edges: Indices
     costs: Numeric
+    # Paths as they were found, and the number of each; a negative one was not kept.
+    parts: Sequence[FoundPaths]
+    numbers: Indices
+    graph: PathGraph
+    is_backwards: bool
     space: Entities
     edge_space: Entities
+
+    @cached_property
+    def nodes(self) -> Indices:
+        """The nodes of all paths, laid out only if a query asks for them."""
+        nodes = np.empty(int(self.offsets[-1]), np.int64)
+        first = 0
+        for part in self.parts:
+            numbers = self.numbers[first : first + len(part.starts)]
+            first += len(part.starts)
+            rows = part.nodes[:, ::-1] if self.is_backwards else part.nodes
+            kept = np.flatnonzero(numbers >= 0)
+            nodes[self.offsets[numbers[kept], None] + np.arange(rows.shape[1])] = rows[kept]
+        return nodes
+
+    @cached_property
+    def edges(self) -> Indices:
+        """The edge of each step, looked up only if a query asks for it."""
+        inner = np.flatnonzero(~flag_positions(self.offsets, len(self.nodes) + 1)[:-1])
+        ends = self.nodes[inner - 1], self.nodes[inner]
+        near, far = ends[::-1] if self.is_backwards else ends
+        adjacency = self.graph.adjacency
+        assert adjacency.edges is not None
+        edges: Indices = adjacency.edges[np.searchsorted(adjacency.pairs, near * self.graph.width + far)]
+        return edges.astype(np.int64)
 
     @property
     def lengths(self) -> Indices:
@@ -214,7 +171,10 @@ class PathSearch:
             if (self.count or 1) > 1:
                 is_guided = block_targets is not None and self.graph.is_finite
                 search = self._guided if is_guided else self._enumerate
-            parts += [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
+            block_parts = [part._replace(starts=part.starts + first) for part in search(chosen, block_targets)]
+            # Positions are those in one block alone.
+            is_only = len(sources) <= block
+            parts += block_parts if is_only else [part._replace(positions=None) for part in block_parts]
         return self._collect(parts, origins, ends, spaces)
 
     # -- shortest ----------------------------------------------------------------------------------------------
@@ -224,6 +184,9 @@ class PathSearch:
         width = self.graph.width
         starts = np.arange(len(sources), dtype=np.int64) * width + sources
         costs, hops = self._distances(starts, len(sources) * width, targets)
+        if targets is None and self.count is not None:
+            yield from self._tree(starts, costs, hops)
+            return
         farthest, leads = self.bounds.maximum, None
         if targets is not None:
             ended = targets[np.isfinite(costs[targets])]
@@ -239,6 +202,31 @@ class PathSearch:
                 return
             levels.append(level)
             yield from self._trace(levels, targets, costs)
+
+    def _tree(self, starts: Indices, costs: Numeric, hops: npt.NDArray[np.int32]) -> Iterator[FoundPaths]:
+        """Yield the best path to every state, level by level: each is that of its parent and one node more."""
+        width, levels = self.graph.width, [Level(starts, None, None)]
+        parents: list[Indices] = []
+        while len(levels) <= self.bounds.maximum:
+            level = self._next_level(levels[-1], len(levels), costs, hops, None)
+            if len(level.states) == 0:
+                break
+            assert level.parents is not None
+            assert level.ranges is not None
+            parents.append(level.parents[level.ranges[0]])
+            levels.append(level)
+        positions: Sequence[Indices | None] = [None] * len(levels)
+        if not self.bounds.is_backwards:
+            positions = preorder_positions(self.ranks[starts % width], parents)
+        owners, nodes = starts // width, (starts % width)[:, None]
+        for hop, level in enumerate(levels):
+            if hop > 0:
+                self.run.spending.reserve(len(level.states), 8 * (hop + 1), self.where)
+                before = parents[hop - 1]
+                owners = owners[before]
+                nodes = np.concatenate([nodes[before], (level.states % width)[:, None]], axis=1)
+            if hop >= self.bounds.minimum:
+                yield FoundPaths(owners, nodes, costs[level.states], positions[hop])
 
     def _distances(self, starts: Indices, size: int, targets: Indices | None) -> tuple[Numeric, npt.NDArray[np.int32]]:
         """Return the least weight of every state, and the fewest hops with that weight, as far as targets need them.
@@ -297,14 +285,16 @@ class PathSearch:
             np.repeat(costs[states], degrees) + self.graph.weights[entries],
             np.repeat(hops[states] + 1, degrees),
         )
-        is_better = np.flatnonzero((cost < costs[reached]) | ((cost == costs[reached]) & (count < hops[reached])))
-        reached, cost, count = reached[is_better], cost[is_better], count[is_better]
-        order = np.lexsort((count, cost, reached))
-        reached = reached[order]
-        best = np.flatnonzero(run_starts(reached))
-        improved = reached[best]
-        costs[improved], hops[improved] = cost[order[best]], count[order[best]]
-        return improved
+        before = costs[reached]
+        is_better = np.flatnonzero((cost < before) | ((cost == before) & (count < hops[reached])))
+        reached, cost, count, before = reached[is_better], cost[is_better], count[is_better], before[is_better]
+        # Least values of groups without sorting; hops start over for what became lighter.
+        np.minimum.at(costs, reached, cost)
+        hops[reached[cost < before]] = np.iinfo(np.int32).max
+        is_best = np.flatnonzero(cost == costs[reached])
+        reached = reached[is_best]
+        np.minimum.at(hops, reached, count[is_best])
+        return distinct_below(reached, len(costs))
 
     def _reach(self, states: Indices) -> tuple[Indices, Indices]:
         """Return the edges that lead on from states, and the states that they lead to."""
@@ -449,41 +439,45 @@ class PathSearch:
     ) -> tuple[PathRows, PathTable]:
         """Number the paths in the order of their nodes, keep the best of each pair, and give them to their rows."""
         parts = [part for part in parts if len(part.starts)]
-        longest = max((part.nodes.shape[1] for part in parts), default=1)
-        total = sum(len(part.starts) for part in parts)
-        self.run.spending.reserve(total, 16 * longest + 32, self.where)
-        matrix = np.full((total, longest), -1, np.int64)
-        lengths, starts = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        costs, first = np.zeros(total), 0
-        for part in parts:
-            rows = slice(first, first + len(part.starts))
-            nodes = part.nodes[:, ::-1] if self.bounds.is_backwards else part.nodes
-            matrix[rows, : nodes.shape[1]] = nodes
-            lengths[rows], starts[rows], costs[rows] = nodes.shape[1], part.starts, part.costs
-            first += len(part.starts)
-        ranks = np.where(matrix >= 0, np.append(self.ranks, -1)[matrix], -1)
-        order = np.lexsort(ranks.T[::-1])
-        matrix, lengths, starts, costs = matrix[order], lengths[order], starts[order], costs[order]
-        last = matrix[np.arange(total), 0 if self.bounds.is_backwards else lengths - 1]
+        sizes = np.array([part.nodes.shape for part in parts], np.int64).reshape(len(parts), 2)
+        lengths = np.repeat(sizes[:, 1], sizes[:, 0])
+        starts, last = (
+            np.concatenate([np.empty(0, np.int64), *columns])
+            for columns in ([part.starts for part in parts], [part.nodes[:, -1] for part in parts])
+        )
+        costs = np.concatenate([np.empty(0), *(part.costs for part in parts)])
+        order = self._order(parts, len(starts))
+        lengths, starts, last, costs = lengths[order], starts[order], last[order], costs[order]
         # Start and end as one number, so that a pair is compared and grouped in one array.
         pairs = starts * self.graph.width + last
         if self.count is not None and self.count > 1:
             best = np.lexsort((lengths, costs, pairs))
             kept = np.sort(best[_ranks_in_runs(pairs[best]) < self.count])
-            matrix, lengths, starts, costs = matrix[kept], lengths[kept], starts[kept], costs[kept]
+            order, lengths, starts, costs = order[kept], lengths[kept], starts[kept], costs[kept]
             pairs, last = pairs[kept], last[kept]
-        table = self._table(matrix, lengths, costs, spaces)
+        numbers = np.full(sum(len(part.starts) for part in parts), -1, np.int64)
+        numbers[order] = np.arange(len(order))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        table = PathTable(offsets, costs, parts, numbers, self.graph, self.bounds.is_backwards, *spaces)
         return _join_rows(pairs, starts, last, origins, ends, self.graph.width), table
 
-    def _table(self, matrix: Indices, lengths: Indices, costs: Numeric, spaces: tuple[Entities, Entities]) -> PathTable:
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        nodes = matrix[matrix >= 0]
-        inner = np.flatnonzero(~flag_positions(offsets, len(nodes) + 1)[:-1])
-        near, far = (nodes[inner], nodes[inner - 1]) if self.bounds.is_backwards else (nodes[inner - 1], nodes[inner])
-        graph = self.graph.adjacency
-        assert graph.edges is not None
-        edges = graph.edges[np.searchsorted(graph.pairs, near * self.graph.width + far)]
-        return PathTable(offsets, nodes, edges.astype(np.int64), costs, *spaces)
+    def _order(self, parts: Sequence[FoundPaths], total: int) -> Indices:
+        """Return the order of paths by the ids of their nodes, from left to right as written."""
+        positions = [part.positions for part in parts if part.positions is not None]
+        if len(positions) == len(parts) and parts:
+            return np.argsort(np.concatenate(positions))
+        longest = max((part.nodes.shape[1] for part in parts), default=1)
+        self.run.spending.reserve(total, 16 * longest + 32, self.where)
+        ranks, first = np.full((total, longest), -1, np.int64), 0
+        for part in parts:
+            nodes = part.nodes[:, ::-1] if self.bounds.is_backwards else part.nodes
+            ranks[first : first + len(nodes), : nodes.shape[1]] = self.ranks[nodes]
+            first += len(nodes)
+        # Most paths from many starts, or to many ends, differ in their first node already.
+        if len(np.unique(ranks[:, 0])) == total:
+            return np.argsort(ranks[:, 0])
+        order: Indices = np.lexsort(ranks.T[::-1])
+        return order
 
 
 class Level(NamedTuple):

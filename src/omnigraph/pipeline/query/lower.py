@@ -15,7 +15,7 @@ from typing import Any, Final
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expand import HopBounds, hop_bounds, visited_types, walk_legs
 from omnigraph.engine.query.expressions import variables_of, walk
-from omnigraph.engine.query.paths import weight_error
+from omnigraph.engine.query.path_graph import weight_error
 from omnigraph.engine.query.physical_plan import ReadPlan, Source
 from omnigraph.engine.query.planning import free_variables
 from omnigraph.lang.catalog import KINDS, PropertyType, Scalar, TypeKey
