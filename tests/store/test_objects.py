@@ -46,7 +46,7 @@ def meter() -> Meter:
 
 @pytest.fixture
 def objects(root: Location, meter: Meter) -> Objects:
-    if not root.is_local:
+    if not root.has_paths:
         # The proof of a bucket leaves an object, which stays outside of what the tests list and count.
         Objects(Location.parse(f"s3://{root.bucket}/proven")).require_conditional_puts()
     return Objects(root, meter)
@@ -129,7 +129,7 @@ def test_list_tells_when_an_object_was_modified(objects: Objects) -> None:
 
 def test_list_absent_root_is_empty_and_creates_nothing(objects: Objects, root: Location) -> None:
     assert objects.list("") == []
-    assert not (root.is_local and os.path.exists(root.path))
+    assert not (root.has_paths and os.path.exists(root.path))
 
 
 def test_delete_is_idempotent(objects: Objects) -> None:
@@ -273,7 +273,7 @@ def test_operations_count_their_requests(objects: Objects, meter: Meter, root: L
     objects.read_if_exists("a")
     objects.list("")
     objects.delete("a")
-    link = {"link c": 1} if root.is_local else {"get b": 1, "put_if_absent c": 1}
+    link = {"link c": 1} if root.has_paths else {"get b": 1, "put_if_absent c": 1}
     before = meter.snapshot()
     assert before == {
         "delete a": 1,
@@ -319,7 +319,7 @@ def race(attempt: Callable[[int], bool]) -> list[int]:
 
 @pytest.mark.slow
 def test_write_if_absent_race_has_one_winner(objects: Objects, root: Location) -> None:
-    for number in range(50 if root.is_local else 10):
+    for number in range(50 if root.has_paths else 10):
         [winner] = race(lambda racer, name=f"d/{number}": objects.write_if_absent(name, bytes([racer])))  # type: ignore[misc]
         assert objects.read(f"d/{number}") == bytes([winner])
 
@@ -327,7 +327,7 @@ def test_write_if_absent_race_has_one_winner(objects: Objects, root: Location) -
 def test_link_race_has_one_winner(objects: Objects, root: Location) -> None:
     for racer in range(RACERS):
         objects.write(f"staged/{racer}", bytes([racer]))
-    for number in range(50 if root.is_local else 10):
+    for number in range(50 if root.has_paths else 10):
         [winner] = race(lambda racer, name=f"d/{number}": objects.link(f"staged/{racer}", name))  # type: ignore[misc]
         assert objects.read(f"d/{number}") == bytes([winner])
 
@@ -340,7 +340,7 @@ def test_write_race_readers_see_whole_versions_only(objects: Objects, root: Loca
         objects.write("a", versions[racer])
         return objects.read("a") in versions
 
-    for _ in range(10 if root.is_local else 2):
+    for _ in range(10 if root.has_paths else 2):
         assert len(race(write_and_read)) == RACERS
 
 

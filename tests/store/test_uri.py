@@ -16,7 +16,8 @@ import tests.support.s3_server
 from omnigraph.errors import UsageError
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.settings import SETTINGS
-from omnigraph.store.objects import uri
+from omnigraph.store.objects import client_settings, uri
+from omnigraph.store.objects.schemes import FORMS
 from omnigraph.store.objects.uri import Location
 from tests.support.s3_server import THROTTLE_503, Fault, Request, S3Server
 
@@ -26,7 +27,7 @@ s3_server = tests.support.s3_server.s3_server
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("AWS_"):
+        if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
             monkeypatch.delenv(name)
 
 
@@ -47,7 +48,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_parse_local_address_is_an_absolute_path(text: str, expected: str) -> None:
     location = Location.parse(text)
-    assert (location.is_local, location.uri, location.path) == (True, expected, expected)
+    assert (location.has_paths, location.uri, location.path) == (True, expected, expected)
 
 
 def test_parse_relative_path_starts_at_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def test_parse_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_parse_s3_address_has_bucket_and_key(text: str, bucket: str, key: str) -> None:
     location = Location.parse(text)
-    assert (location.is_local, location.bucket, location.path) == (False, bucket, key)
+    assert (location.has_paths, location.bucket, location.path) == (False, bucket, key)
     assert location.uri == f"s3://{bucket}/{key}".rstrip("/")
 
 
@@ -90,8 +91,8 @@ def test_parse_server_address_points_to_the_server_option(text: str) -> None:
         *(
             "",
             "   ",
-            "gs://b/p",
-            "az://c",
+            "gcs://b/p",
+            "abfss://c@account.dfs.core.windows.net/p",
             "s3a://b/p",
             "memory://",
             "s3://",
@@ -117,7 +118,7 @@ def test_parse_server_address_points_to_the_server_option(text: str) -> None:
 def test_parse_other_address_is_refused_with_the_supported_forms(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Location.parse(text)
-    assert uri.FORMS in caught.value.message
+    assert FORMS in caught.value.message
     assert caught.value.message.encode("utf-8")
 
 
@@ -166,7 +167,7 @@ def test_lance_options_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> N
         "AWS_ALLOW_HTTP": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    assert uri.s3_options() == {
+    assert client_settings.s3_options() == {
         "aws_region": "eu-west-1",
         "aws_access_key_id": "id",
         "aws_secret_access_key": "secret",
@@ -175,7 +176,7 @@ def test_lance_options_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> N
         "aws_virtual_hosted_style_request": "false",
         "allow_http": "true",
     }
-    assert uri.s3_options().items() <= Location.parse("s3://lake/g").lance_options().items()
+    assert client_settings.s3_options().items() <= Location.parse("s3://lake/g").lance_options().items()
 
 
 def test_lance_options_end_a_request_before_the_publish_deadline() -> None:
@@ -190,14 +191,14 @@ def test_lance_options_end_a_request_before_the_publish_deadline() -> None:
 def test_s3_options_endpoint_without_tls_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     with pytest.raises(UsageError, match="AWS_ALLOW_HTTP=true"):
-        uri.s3_options()
+        client_settings.s3_options()
 
 
 @pytest.mark.parametrize("name", ["AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE"])
 def test_s3_options_flag_that_is_neither_true_nor_false_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "perhaps")
     with pytest.raises(UsageError, match=name):
-        uri.s3_options()
+        client_settings.s3_options()
 
 
 def test_settings_page_lists_every_setting_with_default_and_choices() -> None:

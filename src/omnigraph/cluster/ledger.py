@@ -284,7 +284,7 @@ def refuse_inside_cluster(uri: str, command: str) -> None:
     """Raise if a new graph would be inside the storage of a cluster; in a bucket, only where its graphs are."""
     refuse_managed(uri, command)
     location = Location.parse(uri)
-    for folder in Path(location.path).parents if location.is_local else ():
+    for folder in Path(location.path).parents if location.has_paths else ():
         if (folder / STATE_FOLDER).is_dir():
             raise _managed(uri, str(folder), command)
 

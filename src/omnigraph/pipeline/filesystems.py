@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyarrow import fs
 
 from omnigraph.errors import UsageError
-from omnigraph.store.objects.uri import s3_options
+from omnigraph.store.objects.client_settings import s3_options
 
 _S3: Final = "s3://"
 
