@@ -1,4 +1,4 @@
-"""Control objects behave alike on a local disk and in S3, also when many write at once and when storage fails."""
+"""Control objects behave alike on a disk and in each object store, also when many write at once and storage fails."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from pathlib import Path
 
 import pytest
 
+import tests.support.cloud_stores
 import tests.support.s3_server
 from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.ids import new_ulid
 from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store.objects import durability
 from omnigraph.store.objects.backend import Meter
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
 from omnigraph.store.objects.uri import Location
-from tests.support.s3_server import (
-    S3Server,
-)
+from tests.support.cloud_stores import Cloud
+from tests.support.s3_server import S3Server
 
 s3_server = tests.support.s3_server.s3_server
-BACKENDS = ["local", pytest.param("s3", marks=pytest.mark.s3)]
+azurite_server = tests.support.cloud_stores.azurite_server
+azurite = tests.support.cloud_stores.azurite
+gcs_server = tests.support.cloud_stores.gcs_server
+BACKENDS = ["local", *(pytest.param(name, marks=pytest.mark.s3) for name in ("s3_server", "gcs_server", "azurite"))]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -35,8 +39,8 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """An address at which nothing exists yet."""
     if request.param == "local":
         return Location.parse(str(tmp_path / "not" / "yet"))
-    server: S3Server = request.getfixturevalue("s3_server")
-    return Location.parse(server.uri("not/yet"))
+    server: S3Server | Cloud = request.getfixturevalue(request.param)
+    return Location.parse(server.uri(f"{new_ulid()}/not/yet"))
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def meter() -> Meter:
 def objects(root: Location, meter: Meter) -> Objects:
     if not root.has_paths:
         # The proof of a bucket leaves an object, which stays outside of what the tests list and count.
-        Objects(Location.parse(f"s3://{root.bucket}/proven")).require_conditional_puts()
+        Objects(Location.parse(f"{root.scheme}://{root.bucket}/proven")).require_conditional_puts()
     return Objects(root, meter)
 
 

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-import pytest
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from omnigraph import clock
@@ -71,9 +70,9 @@ class _Server(ThreadedWSGIServer):
 
 
 class GcsServer:
-    """A running server, from `with GcsServer() as server` until the end of the block; its bucket is `graphs`."""
+    """A running server, from `with GcsServer(token) as server` until the end of the block; its bucket is `graphs`."""
 
-    def __init__(self, *, ignores_conditions: bool = False, token: str = "") -> None:
+    def __init__(self, token: str, *, ignores_conditions: bool = False) -> None:
         self.ignores_conditions = ignores_conditions
         self.token = token
         self.requests: list[tuple[str, str]] = []
@@ -108,12 +107,11 @@ class GcsServer:
 
     def settings(self) -> dict[str, str]:
         """The settings with which a process reaches this server."""
-        credentials = {"GOOGLE_BEARER_TOKEN": self.token} if self.token else {"GOOGLE_SKIP_SIGNATURE": "true"}
-        return {"GOOGLE_BASE_URL": self.endpoint, "GOOGLE_ALLOW_HTTP": "true"} | credentials
-
-    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in self.settings().items():
-            monkeypatch.setenv(name, value)
+        return {
+            "GOOGLE_BASE_URL": self.endpoint,
+            "GOOGLE_ALLOW_HTTP": "true",
+            "GOOGLE_BEARER_TOKEN": self.token,
+        }
 
     def _serve(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         length = int(environ.get("CONTENT_LENGTH") or 0)
@@ -129,7 +127,7 @@ class GcsServer:
         return [] if is_head else [answer]
 
     def _answer(self, environ: Environ, bucket: str, key: str, query: dict[str, str], body: bytes) -> Answer:
-        if self.token and environ.get("HTTP_AUTHORIZATION") != f"Bearer {self.token}":
+        if environ.get("HTTP_AUTHORIZATION") != f"Bearer {self.token}":
             return _refusal(401, "AuthenticationRequired")
         if bucket != BUCKET:
             return _refusal(404, "NoSuchBucket")

@@ -1,0 +1,235 @@
+"""Graphs on Google Cloud Storage and Azure: the same life as on a disk, and errors that name their settings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+import tests.support.cloud_stores
+from omnigraph import settings
+from omnigraph.cli import main
+from omnigraph.engine.tasks import graph_access
+from omnigraph.errors import StorageError, UnsafeStore, UsageError
+from omnigraph.store.objects import uri
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
+from tests.support.azurite import Azurite
+from tests.support.cloud_stores import TOKEN, Cloud, new_uri
+from tests.support.gcs_server import GcsServer
+
+pytestmark = pytest.mark.s3
+
+_no_cloud = tests.support.cloud_stores._no_cloud
+azurite_server = tests.support.cloud_stores.azurite_server
+azurite = tests.support.cloud_stores.azurite
+gcs_server = tests.support.cloud_stores.gcs_server
+cloud = tests.support.cloud_stores.cloud
+
+SCHEMA = "node P { name: String @key  age: I32? }\nedge Knows: P -> P"
+ADD = "query add($n: String) { insert P { name: $n } }"
+NAMES = "query names() { match { $p: P } return { $p.name as name } }"
+DATA = b"""{"type": "P", "data": {"name": "ada", "age": 36}}
+{"type": "P", "data": {"name": "bob"}}
+{"edge": "Knows", "from": "ada", "to": "bob"}
+"""
+
+
+def names(graph: og.Graph, **where: str) -> list[str]:
+    return sorted(row["name"] for row in graph.query(NAMES, **where))
+
+
+def test_life_of_a_graph_is_the_same_as_on_a_disk(cloud: Cloud) -> None:
+    address = new_uri(cloud)
+    graph = og.init(address, SCHEMA)
+    loaded = graph.load(DATA)
+    assert loaded.commit is not None
+    graph.mutate(ADD, params={"n": "cyd"})
+    graph.branches.create("review")
+    graph.mutate(ADD, params={"n": "dan"}, branch="review")
+    assert names(graph) == ["ada", "bob", "cyd"]
+    graph.branches.merge("review", into="main")
+    assert names(graph) == ["ada", "bob", "cyd", "dan"]
+    assert names(graph, at=loaded.commit.commit_id) == ["ada", "bob"]
+    assert graph.maintenance.verify(data=True).findings == ()
+    graph.maintenance.optimize()
+    graph.branches.delete("review")
+    graph.maintenance.cleanup(keep=1, confirm=True)
+    again = og.open(address)
+    assert names(again) == ["ada", "bob", "cyd", "dan"]
+    assert again.maintenance.verify(data=True).findings == ()
+
+
+def test_damaged_object_is_found_by_verify(cloud: Cloud) -> None:
+    address = new_uri(cloud)
+    og.init(address, SCHEMA).load(DATA)
+    objects = Objects(Location.parse(address))
+    [path] = [info.path for info in objects.list("nodes") if info.path.endswith(".lance")]
+    whole = objects.read(path)
+    objects.write(path, bytes([whole[0] ^ 1]) + whole[1:])
+    findings = og.open(address).maintenance.verify(data=True).findings
+    assert any(path in finding.message or path in str(finding) for finding in findings), findings
+
+
+def test_clones_between_stores_hold_the_same_graph(azurite: Azurite, gcs_server: GcsServer, tmp_path: Path) -> None:
+    og.init(tmp_path / "first", SCHEMA).load(DATA)
+    places = [str(tmp_path / "first"), new_uri(azurite), new_uri(gcs_server), str(tmp_path / "last")]
+    for source, target in pairwise(places):
+        og.open(source).clone(target)
+    last = og.open(places[-1])
+    assert names(last) == ["ada", "bob"]
+    assert last.maintenance.verify(data=True).findings == ()
+    assert [commit.commit_id for commit in last.commits()] == [
+        commit.commit_id for commit in og.open(places[0]).commits()
+    ]
+
+
+def test_racing_writers_lose_no_commit(cloud: Cloud) -> None:
+    address = new_uri(cloud)
+    og.init(address, SCHEMA)
+    # Graphs of their own, so that the store decides and no queue of this process.
+    graphs = [og.open(address) for _ in range(3)]
+    work = [(graph, f"{number}-{turn}") for number, graph in enumerate(graphs) for turn in range(2)]
+    with ThreadPoolExecutor(len(graphs)) as pool:
+        list(pool.map(lambda item: item[0].mutate(ADD, params={"n": item[1]}), work))
+    assert names(og.open(address)) == sorted(name for _, name in work)
+
+
+def test_one_of_many_creators_wins(cloud: Cloud) -> None:
+    objects = Objects(Location.parse(new_uri(cloud)))
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda number: objects.write_if_absent("a", str(number).encode()), range(8)))
+    assert won.count(True) == 1
+    assert objects.read("a") == str(won.index(True)).encode()
+
+
+_KILLED = """
+import sys
+import omnigraph as og
+from omnigraph import failpoints
+graph = og.open(sys.argv[1])
+with failpoints.armed({failpoints.Point(sys.argv[2]): failpoints.kill}):
+    graph.mutate(sys.argv[3], params={"n": "new"})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("point", "is_there"), [("publish.before", False), ("publish.after", True)])
+def test_killed_writer_leaves_all_or_nothing(cloud: Cloud, point: str, is_there: bool) -> None:
+    address = new_uri(cloud)
+    og.init(address, SCHEMA)
+    killed = subprocess.run([sys.executable, "-c", _KILLED, address, point, ADD], capture_output=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    graph = og.open(address)
+    assert names(graph) == (["new"] if is_there else [])
+    graph.mutate(ADD, params={"n": "next"})
+    assert graph.maintenance.verify().findings == ()
+
+
+def test_doctor_finds_the_store_fit(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    address = new_uri(cloud)
+    report = og.check_store(address)
+    assert {check.outcome for check in report.checks} == {"ok"}, report
+    assert report.endpoint == cloud.endpoint
+    assert Objects(Location.parse(address)).list("") == []
+    assert main(["doctor", address]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("is fit for graphs")
+
+
+def test_store_that_ignores_conditions_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GcsServer(TOKEN, ignores_conditions=True) as server:
+        tests.support.cloud_stores.use(server, monkeypatch)
+        report = og.check_store(server.uri("g"))
+        assert {check.name for check in report.checks if check.outcome == "failed"} == {
+            "conditional put",
+            "concurrent race",
+        }
+        with pytest.raises(UnsafeStore, match=r"Google Cloud Storage.*x-goog-if-generation-match") as caught:
+            og.init(server.uri("g"), SCHEMA)
+    assert caught.value.context["endpoint"] == server.endpoint
+
+
+def opened(address: str) -> object:
+    return og.open(address)
+
+
+def made(address: str) -> object:
+    return og.init(address, SCHEMA)
+
+
+BOTH = pytest.mark.parametrize("work", [made, pytest.param(opened, marks=pytest.mark.slow)])
+
+
+@BOTH
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [("gs://graphs/g", "GOOGLE_APPLICATION_CREDENTIALS"), ("az://graphs/g", "AZURE_STORAGE_ACCOUNT_KEY")],
+)
+def test_missing_credentials_are_named(
+    work: Callable[[str], object], address: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uri, "RETRIES_MAX", 0)
+    tests.support.cloud_stores.use(Azurite(9), monkeypatch)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("GOOGLE_BASE_URL", "https://127.0.0.1:9")
+    with pytest.raises(StorageError, match=name) as caught:
+        work(address)
+    assert (caught.value.context["kind"], caught.value.retryable) == ("configuration", False)
+    assert "AWS_" not in str(caught.value)
+
+
+def test_missing_account_is_named_before_any_request() -> None:
+    with pytest.raises(UsageError, match="AZURE_STORAGE_ACCOUNT_NAME is not set"):
+        made("az://graphs/g")
+
+
+@BOTH
+@pytest.mark.sampled(2)
+def test_wrong_credentials_are_named(
+    cloud: Cloud, work: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"AZURE_STORAGE_ACCOUNT_KEY": "d3Jvbmc=", "GOOGLE_BEARER_TOKEN": "wrong"}
+    for name, value in wrong.items():
+        monkeypatch.setenv(name, value)
+    name = "AZURE_STORAGE_ACCOUNT_KEY" if isinstance(cloud, Azurite) else "GOOGLE_BEARER_TOKEN"
+    with pytest.raises(StorageError, match=name) as caught:
+        work(cloud.uri("g"))
+    assert (caught.value.context["kind"], caught.value.retryable) == ("configuration", False)
+
+
+@BOTH
+@pytest.mark.sampled(2)
+def test_wrong_bucket_is_named(cloud: Cloud, work: Callable[[str], object]) -> None:
+    word = "container" if isinstance(cloud, Azurite) else "bucket"
+    with pytest.raises(StorageError, match=f"no such {word}: check the address, or create the {word}") as caught:
+        work(cloud.uri("g").replace("graphs", "elsewhere"))
+    assert (caught.value.context["kind"], caught.value.retryable) == ("configuration", False)
+
+
+def test_store_that_does_not_run_names_its_own_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uri, "RETRIES_MAX", 0)
+    server = Azurite(9)
+    tests.support.cloud_stores.use(server, monkeypatch)
+    with pytest.raises(StorageError, match="AZURE_STORAGE_ENDPOINT") as caught:
+        made(server.uri("g"))
+    assert caught.value.retryable
+
+
+def test_tasks_get_the_settings_of_every_store_and_show_none(cloud: Cloud) -> None:
+    access = graph_access(cloud.uri("g"), "1")
+    assert cloud.settings().items() <= dict(access.settings).items()
+    assert not any(value in repr(access) for value in cloud.settings().values())
+
+
+def test_secrets_are_masked_in_words_of_the_clients(cloud: Cloud) -> None:
+    for name, value in cloud.settings().items():
+        is_shown = value in settings.mask_secrets(f"the client says: {value}.")
+        assert is_shown is not settings.SETTINGS[name].is_secret
