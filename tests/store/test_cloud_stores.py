@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 
 import omnigraph as og
 import tests.support.cloud_stores
-from omnigraph import settings
+from omnigraph import pipeline, settings
 from omnigraph.cli import main
 from omnigraph.engine.tasks import graph_access
 from omnigraph.errors import StorageError, UnsafeStore, UsageError
@@ -41,8 +43,8 @@ DATA = b"""{"type": "P", "data": {"name": "ada", "age": 36}}
 """
 
 
-def names(graph: og.Graph, **where: str) -> list[str]:
-    return sorted(row["name"] for row in graph.query(NAMES, **where))
+def names(graph: og.Graph, at: str | None = None) -> list[str]:
+    return sorted(row["name"] for row in graph.query(NAMES, at=at))
 
 
 def test_life_of_a_graph_is_the_same_as_on_a_disk(cloud: Cloud) -> None:
@@ -88,6 +90,44 @@ def test_clones_between_stores_hold_the_same_graph(azurite: Azurite, gcs_server:
     assert [commit.commit_id for commit in last.commits()] == [
         commit.commit_id for commit in og.open(places[0]).commits()
     ]
+
+
+def test_files_in_the_store_are_loaded_and_exported(cloud: Cloud, tmp_path: Path) -> None:
+    address = new_uri(cloud)
+    inputs = Objects(Location.parse(f"{address}.in"))
+    inputs.write("day=1/a.ndjson.gz", gzip.compress(DATA))
+    inputs.write("day=2/b.ndjson", b'{"type": "P", "data": {"name": "cyd"}}\n')
+    graph = og.init(address, SCHEMA)
+    pipeline.load(graph, data=[f"{address}.in/day=*/*"], mode="append", engine="local")
+    assert names(graph) == ["ada", "bob", "cyd"]
+    for format_ in ("ndjson", "parquet", "csv"):
+        pipeline.export(graph, f"{address}.{format_}", format=format_, engine="local")
+    with pytest.raises(UsageError, match="is not empty"):
+        pipeline.export(graph, f"{address}.csv", format="csv", engine="local")
+    again = og.init(tmp_path / "again", SCHEMA)
+    nodes, edges = {"P": f"{address}.parquet/nodes/P/"}, {"Knows": f"{address}.parquet/edges/Knows/"}
+    pipeline.load(again, nodes=nodes, edges=edges, mode="append", engine="local")
+    assert names(again) == ["ada", "bob", "cyd"]
+
+
+def test_file_that_is_not_in_the_store_is_named(cloud: Cloud, tmp_path: Path) -> None:
+    missing = f"{new_uri(cloud)}/none.ndjson"
+    with pytest.raises(UsageError, match=f"`{missing}` matches no file"):
+        og.init(tmp_path / "g", SCHEMA).load(missing)
+
+
+def test_large_loads_match_keys_in_the_store(cloud: Cloud, tmp_path: Path) -> None:
+    """Staged keys are files of the graph, which tasks read in pieces."""
+    graph = og.init(new_uri(cloud), SCHEMA)
+    for part in range(2):
+        lines = [json.dumps({"type": "P", "data": {"name": f"p{number}", "age": part}}) for number in range(300)]
+        (tmp_path / f"{part}.ndjson").write_text("\n".join(lines))
+        pipeline.load(graph, data=[tmp_path / f"{part}.ndjson"], mode="merge", engine="local")
+    assert len(names(graph)) == 300
+    ages = "query ages() { match { $p: P } return { $p.age as age, count($p) as n } }"
+    assert [(row["age"], row["n"]) for row in graph.query(ages)] == [(1, 300)]
+    with pytest.raises(og.OmniGraphError):
+        pipeline.load(graph, data=[tmp_path / "0.ndjson"], mode="append", engine="local")
 
 
 def test_racing_writers_lose_no_commit(cloud: Cloud) -> None:

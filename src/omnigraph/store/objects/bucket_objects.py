@@ -1,4 +1,4 @@
-"""Control objects in a bucket of any object store; the only importer of `obstore`.
+"""Control objects in a bucket of any object store; with `arrow_files`, the only importer of `obstore`.
 
 The client retries on its own, within bounds; a final failure is classified by its response, else by its type.
 """
