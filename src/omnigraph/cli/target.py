@@ -213,7 +213,7 @@ def _target_options(capability: Capability) -> str:
     if capability is Capability.SERVED:
         return "`--server NAME` with its name or address, set OMNIGRAPH_PROFILE"
     server = " or `--server NAME --graph ID`" if accepts_flag(capability, "server") else ""
-    return f"`--store URI` with its path or `s3://` address{server}, set OMNIGRAPH_STORE"
+    return f"`--store URI` with its path or address{server}, set OMNIGRAPH_STORE"
 
 
 @dataclass(frozen=True)
