@@ -1,7 +1,7 @@
 """The ledger of a cluster: what is deployed, as a line of numbered revisions in storage, and the lock that guards it.
 
 A revision is an object that is created if absent, so writing revision n + 1 is a compare-and-swap on revision n, on a
-disk as in an object store, and every earlier state stays readable as history. All bytes go through the one object adapter.
+disk as in a bucket, and every earlier state stays readable as history. All bytes go through the one object adapter.
 """
 
 from __future__ import annotations
