@@ -20,7 +20,7 @@ import orjson
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
-from omnigraph.settings import SETTINGS
+from omnigraph.store.objects.schemes import STORES
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
@@ -71,7 +71,7 @@ class TaskStore:
 
 def graph_access(uri: str, operation_id: str, required: Sequence[str] = ()) -> GraphAccess:
     """Return access with the storage settings of this process; `required` settings are unset in tasks if unset here."""
-    stored = {setting.name for setting in SETTINGS.values() if setting.scheme}
+    stored = (name for kind in STORES.values() for name in kind.settings)
     names = {*stored, "OMNIGRAPH_DURABILITY", *required}
     # A storage setting that is unset here is left alone: executors may be configured by themselves.
     settings = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in required}
