@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import parse_qs, quote
 
+import lance
+import pyarrow as pa
 import pytest
+from lance.commit import CommitConflictError
 
 import omnigraph as og
 import tests.support.cloud_stores
@@ -22,6 +27,7 @@ from omnigraph.errors import StorageError, UnsafeStore, UsageError
 from omnigraph.store.objects import uri
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import storage_error
 from tests.support.azurite import Azurite
 from tests.support.cloud_stores import TOKEN, Cloud, new_uri
 from tests.support.gcs_server import GcsServer
@@ -147,6 +153,41 @@ def test_one_of_many_creators_wins(cloud: Cloud) -> None:
         won = list(pool.map(lambda number: objects.write_if_absent("a", str(number).encode()), range(8)))
     assert won.count(True) == 1
     assert objects.read("a") == str(won.index(True)).encode()
+
+
+def test_lance_lets_one_of_many_strict_commits_win(cloud: Cloud) -> None:
+    location = Location.parse(new_uri(cloud))
+    options = location.lance_options()
+    dataset = lance.write_dataset(pa.table({"a": [1]}), location.uri, storage_options=options)
+    operation = lance.LanceOperation.Overwrite(dataset.schema, [f.metadata for f in dataset.get_fragments()])
+
+    def commit(_: int) -> bool:
+        try:
+            lance.LanceDataset.commit(
+                location.uri, operation, read_version=dataset.version, storage_options=options, max_retries=0
+            )
+        except CommitConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(commit, range(6))).count(True) == 1
+    assert lance.dataset(location.uri, storage_options=options).version == 2
+
+
+def test_signature_opens_a_container_and_is_never_shown(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", azurite.shared_access_signature())
+    address = new_uri(azurite)
+    graph = og.init(address, SCHEMA)
+    graph.load(DATA)
+    assert names(og.open(address)) == ["ada", "bob"]
+    # Azurite has no rights for bulk deletes with an account's signature, so that deletes and `doctor` cannot be tried.
+    [signature] = parse_qs(os.environ["AZURE_STORAGE_SAS_TOKEN"])["sig"]
+    shown = storage_error(
+        "reading", OSError(f"GET {azurite.endpoint}/g?sp=r&sig={quote(signature, safe='')}&se=x")
+    ).message
+    assert quote(signature, safe="") not in shown
 
 
 _KILLED = """

@@ -11,19 +11,10 @@ import pytest
 from omnigraph import ids
 from tests.support.azurite import Azurite, running_azurite
 from tests.support.gcs_server import GcsServer
+from tests.support.identity_services import IDENTITY_SERVICES
 
 TOKEN: Final = "a-token-of-google"
 Cloud = GcsServer | Azurite
-
-# Nothing listens there. Without credentials, clients ask their cloud for some: the address of that never leaves here.
-_NOWHERE: Final = "127.0.0.1:9"
-_IDENTITY_SERVICES: Final = {
-    "GCE_METADATA_HOST": _NOWHERE,
-    "GCE_METADATA_ROOT": _NOWHERE,
-    "GCE_METADATA_IP": _NOWHERE,
-    "AZURE_MSI_ENDPOINT": f"http://{_NOWHERE}/",
-    "IDENTITY_ENDPOINT": f"http://{_NOWHERE}/",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +24,7 @@ def _no_cloud(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-    for name, value in _IDENTITY_SERVICES.items():
+    for name, value in IDENTITY_SERVICES.items():
         monkeypatch.setenv(name, value)
 
 

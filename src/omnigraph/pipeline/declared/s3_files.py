@@ -6,6 +6,7 @@ and CSV, so options mean the same as anywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -22,8 +23,8 @@ from omnigraph.pipeline.filesystems import object_scheme, open_file, open_stream
 from omnigraph.pipeline.spark.executors import map_tasks
 from omnigraph.rules.arrow_typing import pc
 
-# What Hadoop says if no class is configured for the scheme of an address.
-_NO_FILE_SYSTEM: Final = "No FileSystem for scheme"
+# What Hadoop says if no class is configured for the scheme of an address, or if its jar is missing, as for `gs://`.
+_NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme|Class org\.apache\.hadoop\.fs\.\S+ not found")
 
 
 _S3_CONNECTOR: Final = (

@@ -169,7 +169,7 @@ def _load(
     try:
         return _trace(reader.load(path))
     except Exception as error:
-        if not (object_scheme(path) and _NO_FILE_SYSTEM in str(error)):
+        if not (object_scheme(path) and _NO_FILE_SYSTEM.search(str(error))):
             raise
         # Lines are read one by one there.
         if "multiline" not in named:
