@@ -23,9 +23,10 @@ import tests.support.cloud_stores
 from omnigraph import pipeline, settings
 from omnigraph.cli import main
 from omnigraph.engine.tasks import graph_access
-from omnigraph.errors import StorageError, UnsafeStore, UsageError
+from omnigraph.errors import StorageError, StorageKind, UnsafeStore, UsageError
 from omnigraph.store.objects import uri
 from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.failures import from_text
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import storage_error
 from tests.support.azurite import Azurite
@@ -248,23 +249,37 @@ def made(address: str) -> object:
 BOTH = pytest.mark.parametrize("work", [made, pytest.param(opened, marks=pytest.mark.slow)])
 
 
-@BOTH
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("address", "name"),
-    [("gs://graphs/g", "GOOGLE_APPLICATION_CREDENTIALS"), ("az://graphs/g", "AZURE_STORAGE_ACCOUNT_KEY")],
-)
-def test_missing_credentials_are_named(
-    work: Callable[[str], object], address: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+CREDENTIALS = [("gs://graphs/g", "GOOGLE_APPLICATION_CREDENTIALS"), ("az://graphs/g", "AZURE_STORAGE_ACCOUNT_KEY")]
+
+
+@pytest.mark.parametrize(("address", "name"), CREDENTIALS)
+def test_missing_credentials_are_named(address: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uri, "RETRIES_MAX", 0)
     tests.support.cloud_stores.use(Azurite(9), monkeypatch)
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
     monkeypatch.setenv("GOOGLE_BASE_URL", "https://127.0.0.1:9")
     with pytest.raises(StorageError, match=name) as caught:
-        work(address)
+        made(address)
     assert (caught.value.context["kind"], caught.value.retryable) == ("configuration", False)
     assert "AWS_" not in str(caught.value)
+
+
+# Lance reads the environment once in a process, so that a test cannot take credentials away from it.
+@pytest.mark.parametrize(("client", "name"), [("GCS", CREDENTIALS[0][1]), ("MicrosoftAzure", CREDENTIALS[1][1])])
+def test_missing_credentials_are_named_in_the_words_of_lance(client: str, name: str) -> None:
+    request = "Error performing GET http://127.0.0.1:9/?resource=x in 240.177µs - HTTP error: error sending request"
+    error = OSError(f"LanceError(IO): Generic {client} error: Error performing token request: {request}, /src/x.rs:1:2")
+    failure = storage_error("opening", error)
+    assert name in failure.message
+    assert failure.storage_kind is StorageKind.CONFIGURATION
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, StorageKind.TRANSIENT), (403, StorageKind.CONFIGURATION)])
+def test_answers_of_a_token_service_are_judged_by_their_status(status: int, kind: StorageKind) -> None:
+    text = f"Generic GCS error: Error performing token request: Server returned non-2xx status code: {status} No: "
+    meaning = from_text(text)
+    assert meaning is not None
+    assert meaning[0] is kind
 
 
 def test_missing_account_is_named_before_any_request() -> None:

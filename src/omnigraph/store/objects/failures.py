@@ -83,8 +83,8 @@ def _of_errno(code: int) -> tuple[StorageKind, str]:
     return _REMEDIES.get(code, (StorageKind.UNKNOWN, f"{os.strerror(code).lower()}: check the file system"))
 
 
-_REGION: Final = (StorageKind.CONFIGURATION, "the bucket is in another region: set AWS_REGION to it")
-_TOKEN: Final = (StorageKind.CONFIGURATION, "the session token is expired or invalid: renew AWS_SESSION_TOKEN")
+_REGION: Final = (StorageKind.CONFIGURATION, "the {bucket} is in another region or account: check {place}")
+_TOKEN: Final = (StorageKind.CONFIGURATION, "the token is expired or invalid: renew it; {credentials}")
 _BUSY: Final = (StorageKind.TRANSIENT, "the store is overloaded or out of order: try again later")
 _CONFLICT: Final = (StorageKind.TRANSIENT, "another request for it was under way: try again")
 _DENIED: Final = (StorageKind.CONFIGURATION, "permission denied; {credentials}")
@@ -155,6 +155,8 @@ _KEYLESS: Final = re.compile(
     r"|metadata\.google\.internal",
     re.IGNORECASE,
 )
+# Answers of a service of credentials that say nothing of these.
+_TOKEN_SERVICE_BUSY: Final = (429, *range(500, 600))
 _REFUSED: Final = re.compile(
     r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
 )
@@ -204,12 +206,13 @@ def _meaning(text: str) -> tuple[StorageKind, str] | None:
             StorageKind.CONFIGURATION,
             "no CA certificate of this machine vouches for the store: install `ca-certificates`, or set SSL_CERT_FILE",
         )
-    if _KEYLESS.search(text):
+    answer = _ANSWER.search(text)
+    status, code = (int(answer[1]), answer[2] or "") if answer is not None else (0, "")
+    if _KEYLESS.search(text) and status not in _TOKEN_SERVICE_BUSY:
         return StorageKind.CONFIGURATION, "there are no credentials, or they are not accepted; {credentials}"
     if _REDIRECTED.search(text):
         return _REGION
-    if (answer := _ANSWER.search(text)) is not None:
-        status, code = int(answer[1]), answer[2] or ""
+    if answer is not None:
         by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
         kind, remedy = _CODES.get(code) or _STATUSES.get(status, by_status)
         return kind, f"{remedy} (the store answered {status}{f' {code}' if code else ''})"
