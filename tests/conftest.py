@@ -16,9 +16,11 @@ from hypothesis import settings
 
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
 from tests.support.examples import IS_LONG, examples, spread
+from tests.support.identity_services import disable_identity_services
 from tests.support.spark_environment import set_up_spark
 
 set_up_spark()
+disable_identity_services()
 
 # Nothing that a test writes need survive a power cut, but where `power_durability` or a `Zygote` says otherwise.
 os.environ.setdefault("OMNIGRAPH_DURABILITY", "process")

@@ -155,7 +155,7 @@ def test_page_commands_and_settings_exist() -> None:
     for line in ours:
         words = shlex.split(re.split(r"omnigraph (?=serve)|--rm tools |--rm load ", line)[-1])
         assert unknown_words(words) == [], line
-    named = set(re.findall(r"\b(?:OMNIGRAPH|AWS)_[A-Z_]+[A-Z]\b", PAGE))
+    named = set(re.findall(r"\b(?:OMNIGRAPH|AWS|GOOGLE|AZURE)_[A-Z_]+[A-Z]\b", PAGE))
     assert named <= set(SETTINGS)
 
 

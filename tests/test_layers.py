@@ -304,3 +304,28 @@ def test_session_of_a_graph_is_reached_by_session_of_alone() -> None:
             if isinstance(node, ast.Attribute) and node.attr in ("session", "_session"):
                 # An object's own attribute is its own matter; that of a graph is not.
                 assert ast.unparse(node.value) == "self", f"{module}:{node.lineno}"
+
+
+def scheme_questions(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that ask where a store is, instead of what it can do."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="is_local"):
+                yield node.lineno
+            case ast.Compare(left=ast.Attribute(attr="scheme", value=ast.Name(id="location" | "root"))):
+                yield node.lineno
+            case ast.Compare(left=ast.Attribute(attr="scheme", value=ast.Attribute(attr="location" | "root"))):
+                yield node.lineno
+
+
+def test_schemes_are_known_to_the_store_alone() -> None:
+    for module in MODULES.values():
+        if "store" not in module.relative_to(SRC).parts:
+            assert list(scheme_questions(syntax_tree(module))) == [], module
+
+
+@pytest.mark.parametrize(
+    "source", ["store.root.is_local", "if location.scheme == 's3': pass", "a.root.scheme != 'file'"]
+)
+def test_question_for_a_scheme_is_found(source: str) -> None:
+    assert list(scheme_questions(ast.parse(source))) == [1]

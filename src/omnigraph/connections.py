@@ -19,7 +19,7 @@ def connect(
     """Open a graph wherever it is: at a path, in an object store, or on a server.
 
     Args:
-        address: A path or `s3://` address, as for `og.open`, or the `http://` or `https://` address of a server or of
+        address: A path or address, as for `og.open`, or the `http://` or `https://` address of a server or of
             one of its graphs.
         token: The bearer token for a server.
         graph: The id of a graph, if `address` is that of a server; omit it if that lists a single graph.

@@ -56,7 +56,7 @@ def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force
     """Create a graph and open it.
 
     Args:
-        uri: A path or an `s3://` address.
+        uri: A path, or an `s3://`, `gs://` or `az://` address.
         schema: The text of a schema, or the path of a `.pg` file.
         actor: Who creates the graph; recorded in its first commit.
         force: Replace a stray schema file at the location, never a graph.
@@ -90,7 +90,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
     """Open an existing graph.
 
     Args:
-        uri: A path or an `s3://` address.
+        uri: A path, or an `s3://`, `gs://` or `az://` address.
         read_only: Reject every write.
         actor: Who uses the graph; required by a policy and recorded in commits.
         policy: Which actor may do what, as `omnigraph.policy.load_bundle(path)` returns it; by default everything is
@@ -141,7 +141,7 @@ def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     """Upgrade a graph to the storage format of this release, in place and with its history.
 
     Args:
-        uri: A path or an `s3://` address.
+        uri: A path, or an `s3://`, `gs://` or `az://` address.
         actor: Who upgrades; recorded in the audit log.
 
     Returns:
@@ -167,7 +167,7 @@ def check_store(uri: str | Path) -> StoreReport:
     temporary objects that it removes.
 
     Args:
-        uri: A path or an `s3://` address, with or without a graph.
+        uri: A path, or an `s3://`, `gs://` or `az://` address, with or without a graph.
 
     Returns:
         The outcome of each check; `is_fit` is False if commits could fail or be lost there.
@@ -291,7 +291,7 @@ class Graph(GraphHistory):
         Job ids, quarantine and embeddings are options of `pipeline.load`, whose report says where a load ran.
 
         Args:
-            data: NDJSON as a path, a list of paths, a directory, a glob pattern, an `s3://` address, bytes or a file
+            data: NDJSON as a path, a list of paths, a directory, a glob pattern, an address of objects, bytes or a file
                 object, or an iterable of dictionaries.
             nodes: By node type: data frames (pandas, polars, Arrow, Spark), or paths of Parquet or CSV files.
 

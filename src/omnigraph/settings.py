@@ -6,21 +6,32 @@ Ground layer: imports only `errors`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from omnigraph.errors import UsageError
+
+_SECRET_CHARACTERS_MIN: Final = 6
+_SIGNATURE: Final = re.compile(r"([?&](?:sig|X-Goog-Signature|X-Amz-Signature)=)[^&\s\"'`<>,]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable: its default, the values it may take (empty: any), and what it does."""
+    """One variable: its default, the values it may take (empty: any), and what it does.
+
+    `scheme` is that of the addresses whose store it belongs to: tasks on other machines get it from their driver. A
+    secret never appears in a message.
+    """
 
     name: str
     default: str
     summary: str
     choices: tuple[str, ...] = ()
+    scheme: str = ""
+    is_secret: bool = False
 
 
 _TABLE = (
@@ -52,14 +63,48 @@ _TABLE = (
         "`on`: errors of the data source come with their Python traceback; `off`: with code and message.",
         ("on", "off"),
     ),
-    Setting("AWS_REGION", "us-east-1", "Region of `s3://` graphs."),
-    Setting("AWS_ACCESS_KEY_ID", "", "Access key of `s3://` graphs."),
-    Setting("AWS_SECRET_ACCESS_KEY", "", "Secret key of `s3://` graphs."),
-    Setting("AWS_SESSION_TOKEN", "", "Session token of `s3://` graphs, if the keys are temporary."),
-    Setting("AWS_ENDPOINT_URL", "", "Endpoint of an S3-compatible store."),
-    Setting("AWS_ENDPOINT_URL_S3", "", "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`."),
-    Setting("AWS_S3_FORCE_PATH_STYLE", "", "`true` addresses buckets by path instead of by host name."),
-    Setting("AWS_ALLOW_HTTP", "", "`true` allows an endpoint without TLS."),
+    Setting("AWS_REGION", "us-east-1", "Region of `s3://` graphs.", scheme="s3"),
+    Setting("AWS_ACCESS_KEY_ID", "", "Access key of `s3://` graphs.", scheme="s3"),
+    Setting("AWS_SECRET_ACCESS_KEY", "", "Secret key of `s3://` graphs.", scheme="s3", is_secret=True),
+    Setting(
+        "AWS_SESSION_TOKEN",
+        "",
+        "Session token of `s3://` graphs, if the keys are temporary.",
+        scheme="s3",
+        is_secret=True,
+    ),
+    Setting("AWS_ENDPOINT_URL", "", "Endpoint of an S3-compatible store.", scheme="s3"),
+    Setting("AWS_ENDPOINT_URL_S3", "", "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`.", scheme="s3"),
+    Setting("AWS_S3_FORCE_PATH_STYLE", "", "`true` addresses buckets by path instead of by host name.", scheme="s3"),
+    Setting("AWS_ALLOW_HTTP", "", "`true` allows an endpoint without TLS.", scheme="s3"),
+    Setting(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "",
+        "File with the application default credentials of `gs://` graphs.",
+        scheme="gs",
+    ),
+    Setting("GOOGLE_SERVICE_ACCOUNT", "", "File with the key of the service account of `gs://` graphs.", scheme="gs"),
+    Setting("GOOGLE_SERVICE_ACCOUNT_KEY", "", "The same key itself, as JSON.", scheme="gs", is_secret=True),
+    Setting(
+        "GOOGLE_BEARER_TOKEN", "", "Access token of `gs://` graphs; it is not renewed.", scheme="gs", is_secret=True
+    ),
+    Setting("GOOGLE_BASE_URL", "", "Endpoint of `gs://` graphs, if it is not that of Google.", scheme="gs"),
+    Setting("GOOGLE_ALLOW_HTTP", "", "`true` allows an endpoint of `gs://` graphs without TLS.", scheme="gs"),
+    Setting("AZURE_STORAGE_ACCOUNT_NAME", "", "Storage account of `az://` graphs; it is always needed.", scheme="az"),
+    Setting("AZURE_STORAGE_ACCOUNT_KEY", "", "Key of that account.", scheme="az", is_secret=True),
+    Setting("AZURE_STORAGE_SAS_TOKEN", "", "Shared access signature, in place of a key.", scheme="az", is_secret=True),
+    Setting(
+        "AZURE_STORAGE_TOKEN", "", "Access token of `az://` graphs; it is not renewed.", scheme="az", is_secret=True
+    ),
+    Setting(
+        "AZURE_CLIENT_ID", "", "Application or managed identity that reads and writes `az://` graphs.", scheme="az"
+    ),
+    Setting("AZURE_CLIENT_SECRET", "", "Secret of that application.", scheme="az", is_secret=True),
+    Setting("AZURE_TENANT_ID", "", "Tenant of that application.", scheme="az"),
+    Setting("AZURE_FEDERATED_TOKEN_FILE", "", "File with the token of a workload identity.", scheme="az"),
+    Setting("AZURE_STORAGE_ENDPOINT", "", "Endpoint of `az://` graphs, if it is not that of the account.", scheme="az"),
+    Setting("AZURE_STORAGE_USE_EMULATOR", "", "`true` uses the Azurite emulator and its published key.", scheme="az"),
+    Setting("AZURE_ALLOW_HTTP", "", "`true` allows an endpoint of `az://` graphs without TLS.", scheme="az"),
     Setting(
         "OMNIGRAPH_EMBED_PROVIDER",
         "openai-compatible",
@@ -79,12 +124,14 @@ _TABLE = (
         "`true` embeds with meaningless vectors and no provider, for tests.",
         ("true", "false", "1", "0"),
     ),
-    Setting("OPENROUTER_API_KEY", "", "Key of the `openai-compatible` provider."),
-    Setting("OPENAI_API_KEY", "", "Key of the `openai` provider; the second choice of `openai-compatible`."),
-    Setting("GEMINI_API_KEY", "", "Key of the `gemini` provider."),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKEN", "", "Token of the actor `default` of a server."),
+    Setting("OPENROUTER_API_KEY", "", "Key of the `openai-compatible` provider.", is_secret=True),
+    Setting(
+        "OPENAI_API_KEY", "", "Key of the `openai` provider; the second choice of `openai-compatible`.", is_secret=True
+    ),
+    Setting("GEMINI_API_KEY", "", "Key of the `gemini` provider.", is_secret=True),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKEN", "", "Token of the actor `default` of a server.", is_secret=True),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "", "File with the tokens of a server, by actor, as JSON."),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", "The same as a JSON string."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", "The same as a JSON string.", is_secret=True),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", "Rejected: AWS secrets are not supported."),
     Setting("OMNIGRAPH_UNAUTHENTICATED", "", "Lets a server start without tokens, open to every client."),
     Setting("OMNIGRAPH_REQUIRE_ALL_GRAPHS", "", "Lets `serve --cluster` start only if every graph is healthy."),
@@ -103,13 +150,15 @@ _TABLE = (
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", "Total bytes of the requests of these writes."),
     Setting("OPENLINEAGE_URL", "", "Address of a lineage service that pipelines send events to; empty: none."),
     Setting("OPENLINEAGE_ENDPOINT", "api/v1/lineage", "Path of that service for events."),
-    Setting("OPENLINEAGE_API_KEY", "", "Key that events are sent with, as a bearer token."),
+    Setting("OPENLINEAGE_API_KEY", "", "Key that events are sent with, as a bearer token.", is_secret=True),
     Setting("OPENLINEAGE_NAMESPACE", "omnigraph", "Namespace of pipelines in lineage events."),
     Setting("OMNIGRAPH_LINEAGE_FILE", "", "File that lineage events are appended to, a line each; empty: none."),
     Setting("OMNIGRAPH_HOME", "", "Directory of `config.yaml` and `credentials`; `~/.omnigraph` if unset."),
     Setting("OMNIGRAPH_STORE", "", "Graph of commands that name no graph, server or profile."),
     Setting("OMNIGRAPH_PROFILE", "", "Profile of commands without `--profile`."),
-    Setting("OMNIGRAPH_BEARER_TOKEN", "", "Token that commands send to a server without stored credentials."),
+    Setting(
+        "OMNIGRAPH_BEARER_TOKEN", "", "Token that commands send to a server without stored credentials.", is_secret=True
+    ),
 )
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})
@@ -124,6 +173,20 @@ def read(name: str) -> str:
             f"{name} is `{value}`; set it to one of: {', '.join(setting.choices)}", setting=name, value=value
         )
     return value
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text with the names of secret settings in place of their values, also of a signature in an address.
+
+    >>> mask_secrets("GET https://a.example.org/c?sp=r&sig=abc%3D failed")
+    'GET https://a.example.org/c?sp=r&sig=… failed'
+    """
+    for setting in SETTINGS.values():
+        value = os.environ.get(setting.name, "") if setting.is_secret else ""
+        # A shorter one would also be found in words that say nothing of it.
+        if len(value) >= _SECRET_CHARACTERS_MIN:
+            text = text.replace(value, f"${{{setting.name}}}")
+    return _SIGNATURE.sub(r"\1…", text)
 
 
 def read_integer(name: str, *, least: int = 0) -> int:

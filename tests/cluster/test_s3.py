@@ -1,4 +1,4 @@
-"""The life of a cluster on S3: one code path with a directory, so a sample of each kind is enough."""
+"""The life of a cluster in object stores: one code path with a directory, so a sample of each kind is enough."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.cluster import ClusterError, ledger
 from omnigraph.cluster.ledger import hold_lock
+from omnigraph.ids import new_ulid
 from omnigraph.store.objects.uri import Location
+from tests.support.cloud_stores import Cloud, azurite, azurite_server, gcs_server
 from tests.support.cluster_folder import (
     QUERIES,
     apply_in_process,
@@ -34,7 +36,7 @@ from tests.support.s3_server import (
 )
 from tests.support.server_process import running, wait_until
 
-__all__ = ["s3_server"]
+__all__ = ["azurite", "azurite_server", "gcs_server", "s3_server"]
 pytestmark = pytest.mark.s3
 NEW_SCHEMA = "node Person { name: String @key  team: String? }\n"
 
@@ -61,8 +63,12 @@ def check_finished(folder: Path, storage: str) -> None:
         og.open(f"{storage}/graphs/deleted.omni")
 
 
-def test_cluster_on_s3_creates_changes_deletes_and_excludes(tmp_path: Path, s3_server: S3Server) -> None:
-    folder, storage = tmp_path / "team", s3_server.uri("team")
+@pytest.mark.parametrize("server_name", ["s3_server", "gcs_server", "azurite"])
+def test_cluster_in_a_bucket_creates_changes_deletes_and_excludes(
+    tmp_path: Path, server_name: str, request: pytest.FixtureRequest
+) -> None:
+    server: S3Server | Cloud = request.getfixturevalue(server_name)
+    folder, storage = tmp_path / "team", server.uri(f"{new_ulid()}/team")
     prepare(folder, storage)
     with hold_lock(cluster(folder).ledger, "apply", "bob"), pytest.raises(ClusterError, match="state_lock_held"):
         cluster(folder).apply()

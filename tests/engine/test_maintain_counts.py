@@ -12,8 +12,8 @@ import omnigraph as og
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest import encoding
 from omnigraph.store.objects.backend import own_requests
+from omnigraph.store.objects.bucket_objects import BATCH_OBJECTS
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.s3_objects import BATCH_OBJECTS
 from tests.support.maintenance_fixtures import hours_later
 from tests.support.s3_server import S3Server, s3_server
 
@@ -59,7 +59,7 @@ def test_delete_many_on_s3_asks_once_for_a_thousand(s3_server: S3Server, monkeyp
     session_of(graph).kernel.store.objects.delete_many(names)
     assert [one.query for one in s3_server.requests] == ["delete"]
     assert session_of(graph).kernel.store.objects.list("x") == []
-    monkeypatch.setattr("omnigraph.store.objects.s3_objects.BATCH_OBJECTS", 2)
+    monkeypatch.setattr("omnigraph.store.objects.bucket_objects.BATCH_OBJECTS", 2)
     s3_server.forget()
     session_of(graph).kernel.store.objects.delete_many(names)
     assert len(s3_server.requests) == 3

@@ -49,7 +49,7 @@ def test_text_files_are_parsed_by_spark(spark: Any, s3_server: S3Server) -> None
     put("csv/4.csv", b"name,id\ndan,4\n")
     with pytest.raises(PythonException, match=r"the header of `s3://.*/4.csv` is not that of `s3://.*/1.csv`"):
         read(spark, "csv", "csv/", header="true", schema="id STRING, name STRING")
-    with pytest.raises(UsageError, match="`encoding` on S3 needs Spark's own file system"):
+    with pytest.raises(UsageError, match="`encoding` on `s3://` needs Spark's own file system"):
         read(spark, "json", "csv/", encoding="ISO-8859-1")
     put("json/1.json.gz", gzip.compress(b'{"id": 1, "at": {"x": 2}}\n\n{"id": 2}\n'))
     assert [row["id"] for row in read(spark, "json", "json/*.json.gz")] == [1, 2]

@@ -10,8 +10,9 @@ from obstore import exceptions
 import tests.support.s3_server
 from omnigraph.errors import Effect, StorageError, StorageKind
 from omnigraph.store.objects import uri
+from omnigraph.store.objects.bucket_objects import from_client_error
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.s3_objects import from_client_error
+from omnigraph.store.objects.schemes import STORES
 from omnigraph.store.objects.uri import Location
 from tests.support.s3_server import (
     CONFLICT_409,
@@ -154,6 +155,6 @@ def test_s3_nobody_listens_is_transient(s3_server: S3Server, monkeypatch: pytest
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_from_client_error_judges_by_type(error: Exception, kind: StorageKind, words: str) -> None:
-    found = from_client_error(error, "write", "s3://lake/g/a")
+    found = from_client_error(error, "write", "s3://lake/g/a", STORES["s3"])
     assert (found.storage_kind, found.effect, found.context["object"]) == (kind, Effect.NONE, "s3://lake/g/a")
     assert words in found.message

@@ -13,8 +13,8 @@ import tests.support.s3_server
 from omnigraph import clock
 from omnigraph.cli import main
 from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.objects.bucket_objects import BucketObjects
 from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.s3_objects import S3Objects
 from omnigraph.store.objects.uri import Location
 from tests.support.s3_server import CONDITIONS, DENY_403, Fault, Request, S3Server
 
@@ -86,12 +86,12 @@ def test_store_without_multipart_uploads_fails_large_files(s3_server: S3Server) 
 
 @pytest.mark.s3
 def test_store_that_lists_in_another_order_fails_listing(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    list_in_order = S3Objects.list
+    list_in_order = BucketObjects.list
 
-    def list_backwards(self: S3Objects, prefix: str) -> list[ObjectInfo]:
+    def list_backwards(self: BucketObjects, prefix: str) -> list[ObjectInfo]:
         return list(list_in_order(self, prefix))[::-1]
 
-    monkeypatch.setattr(S3Objects, "list", list_backwards)
+    monkeypatch.setattr(BucketObjects, "list", list_backwards)
     report = og.check_store(s3_server.uri("g"))
     assert [name for name, outcome in outcomes(report).items() if outcome != "ok"] == ["listing"]
 

@@ -16,7 +16,8 @@ import tests.support.s3_server
 from omnigraph.errors import UsageError
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.settings import SETTINGS
-from omnigraph.store.objects import uri
+from omnigraph.store.objects import client_settings, uri
+from omnigraph.store.objects.schemes import FORMS, REMOTE, STORES
 from omnigraph.store.objects.uri import Location
 from tests.support.s3_server import THROTTLE_503, Fault, Request, S3Server
 
@@ -26,7 +27,7 @@ s3_server = tests.support.s3_server.s3_server
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("AWS_"):
+        if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
             monkeypatch.delenv(name)
 
 
@@ -47,7 +48,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_parse_local_address_is_an_absolute_path(text: str, expected: str) -> None:
     location = Location.parse(text)
-    assert (location.is_local, location.uri, location.path) == (True, expected, expected)
+    assert (location.has_paths, location.uri, location.path) == (True, expected, expected)
 
 
 def test_parse_relative_path_starts_at_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +75,44 @@ def test_parse_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_parse_s3_address_has_bucket_and_key(text: str, bucket: str, key: str) -> None:
     location = Location.parse(text)
-    assert (location.is_local, location.bucket, location.path) == (False, bucket, key)
+    assert (location.has_paths, location.bucket, location.path) == (False, bucket, key)
     assert location.uri == f"s3://{bucket}/{key}".rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket", "key"),
+    [
+        ("gs://lake", "lake", ""),
+        ("GS://my_lake.example.org/a/b/", "my_lake.example.org", "a/b"),
+        ("az://lake-1/a=1/b", "lake-1", "a=1/b"),
+        ("Az://lake", "lake", ""),
+    ],
+)
+def test_parse_address_of_another_store_has_bucket_and_key(text: str, bucket: str, key: str) -> None:
+    location = Location.parse(text)
+    assert (location.has_paths, location.bucket, location.path) == (False, bucket, key)
+    assert location.uri == f"{text[:2].lower()}://{bucket}/{key}".rstrip("/")
+    assert location.child("x").parent == location
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("gcs://lake/g", "`gs://bucket/prefix` for Google"),
+        ("azure://lake/g", "`az://container/prefix` for Azure"),
+        ("abfss://lake@account.dfs.core.windows.net/g", "`az://container/prefix` for Azure"),
+        ("wasbs://lake@account.blob.core.windows.net/g", "`az://container/prefix` for Azure"),
+        ("s3a://lake/g", "`s3://bucket/prefix` for S3"),
+    ],
+)
+def test_parse_spelling_of_another_tool_is_refused_with_ours(text: str, form: str) -> None:
+    with pytest.raises(UsageError, match=f"which is not supported; write {form}"):
+        Location.parse(text)
+
+
+def test_contains_tells_stores_apart() -> None:
+    assert not Location.parse("gs://lake").contains(Location.parse("s3://lake/g"))
+    assert Location.parse("az://lake").contains(Location.parse("az://lake/g"))
 
 
 @pytest.mark.parametrize("text", ["http://host/g", "https://host", "HTTP://host"])
@@ -90,8 +127,8 @@ def test_parse_server_address_points_to_the_server_option(text: str) -> None:
         *(
             "",
             "   ",
-            "gs://b/p",
-            "az://c",
+            "gcs://b/p",
+            "abfss://c@account.dfs.core.windows.net/p",
             "s3a://b/p",
             "memory://",
             "s3://",
@@ -99,6 +136,12 @@ def test_parse_server_address_points_to_the_server_option(text: str) -> None:
             "s3:/b/k",
             "s3:b",
             "s3://B_/k",
+            "s3://my_lake/k",
+            "az://a--b/k",
+            "az://a.b/k",
+            "az:/c/k",
+            "gs:///k",
+            "gs://lake/a//b",
         ),
         *("s3://lake/a//b", "s3://lake/../b", "s3://lake/a%20b", "s3://lake/a b", "s3://lake/a?x", "s3://lake/ü"),
         *(
@@ -117,7 +160,7 @@ def test_parse_server_address_points_to_the_server_option(text: str) -> None:
 def test_parse_other_address_is_refused_with_the_supported_forms(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         Location.parse(text)
-    assert uri.FORMS in caught.value.message
+    assert FORMS in caught.value.message
     assert caught.value.message.encode("utf-8")
 
 
@@ -166,7 +209,7 @@ def test_lance_options_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> N
         "AWS_ALLOW_HTTP": "true",
     }.items():
         monkeypatch.setenv(name, value)
-    assert uri.s3_options() == {
+    assert client_settings.s3_options() == {
         "aws_region": "eu-west-1",
         "aws_access_key_id": "id",
         "aws_secret_access_key": "secret",
@@ -175,7 +218,88 @@ def test_lance_options_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> N
         "aws_virtual_hosted_style_request": "false",
         "allow_http": "true",
     }
-    assert uri.s3_options().items() <= Location.parse("s3://lake/g").lance_options().items()
+    assert client_settings.s3_options().items() <= Location.parse("s3://lake/g").lance_options().items()
+
+
+def test_lance_options_of_google_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in STORES["gs"].settings:
+        monkeypatch.setenv(name, f"value of {name}")
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:4443/")
+    monkeypatch.setenv("GOOGLE_ALLOW_HTTP", "true")
+    assert client_settings.gcs_options() == {
+        "google_application_credentials": "value of GOOGLE_APPLICATION_CREDENTIALS",
+        "google_service_account": "value of GOOGLE_SERVICE_ACCOUNT",
+        "google_service_account_key": "value of GOOGLE_SERVICE_ACCOUNT_KEY",
+        "google_bearer_token": "value of GOOGLE_BEARER_TOKEN",
+        "google_base_url": "http://127.0.0.1:4443",
+        "allow_http": "true",
+    }
+    assert client_settings.gcs_options().items() <= Location.parse("gs://lake/g").lance_options().items()
+
+
+def test_lance_options_of_azure_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in STORES["az"].settings:
+        monkeypatch.setenv(name, f"value of {name}")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "https://store.example.org")
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "false")
+    monkeypatch.setenv("AZURE_ALLOW_HTTP", "false")
+    options = Location.parse("az://lake/g").lance_options()
+    plain = ("KEY", "SAS_TOKEN", "TOKEN", "ID", "SECRET", "FILE")
+    carried = [name for name in STORES["az"].settings if name.endswith(plain)]
+    names = {"AZURE_STORAGE_ACCOUNT_KEY": "azure_storage_account_key"}
+    assert {options[names.get(name, name.lower())] for name in carried} == {f"value of {name}" for name in carried}
+    assert len(carried) == 7
+    assert (options["azure_storage_account_name"], options["azure_storage_endpoint"]) == (
+        "lake",
+        "https://store.example.org",
+    )
+    assert "allow_http" not in options
+
+
+def test_lance_options_of_the_azure_emulator_need_no_other_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
+    options = Location.parse("az://lake/g").lance_options()
+    assert options["azure_storage_endpoint"] == "http://127.0.0.1:10000/devstoreaccount1"
+    assert (options["azure_storage_account_name"], options["allow_http"]) == ("devstoreaccount1", "true")
+    # The clients' own mode would forget the endpoint.
+    assert options["azure_storage_use_emulator"] == "false"
+
+
+@pytest.mark.parametrize("name", ["", "Lake", "a/b", "lake.blob.core.windows.net"])
+def test_lance_options_of_azure_need_an_account(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", name)
+    with pytest.raises(UsageError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        Location.parse("az://lake/g").lance_options()
+
+
+@pytest.mark.parametrize(("address", "name"), [("gs://lake/g", "GOOGLE"), ("az://lake/g", "AZURE")])
+def test_endpoint_of_another_store_without_tls_needs_consent(
+    address: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+    monkeypatch.setenv(STORES[address[:2]].endpoint_setting, "http://127.0.0.1:9000")
+    with pytest.raises(UsageError, match=f"{name}_ALLOW_HTTP=true"):
+        Location.parse(address).lance_options()
+    monkeypatch.setenv(STORES[address[:2]].endpoint_setting, "127.0.0.1:9000")
+    with pytest.raises(UsageError, match=STORES[address[:2]].endpoint_setting):
+        Location.parse(address).lance_options()
+
+
+def test_hints_of_a_store_name_settings_of_its_own() -> None:
+    for kind in REMOTE:
+        hints = {*kind.credential_settings, kind.endpoint_setting, kind.place_setting}
+        assert hints <= set(kind.settings)
+    assert {setting.scheme for setting in SETTINGS.values()} == {"", *(kind.scheme for kind in REMOTE)}
+
+
+def test_secret_settings_are_all_known_to_be_such() -> None:
+    words = ("SECRET", "TOKEN", "_KEY", "SAS")
+    # Names of files, of a rejected setting, of a public half, and of what is no credential.
+    public = {"AWS_ACCESS_KEY_ID", "AZURE_FEDERATED_TOKEN_FILE", "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE"}
+    public.add("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET")
+    named = {name for name in SETTINGS if any(word in name for word in words)} - public
+    assert named == {setting.name for setting in SETTINGS.values() if setting.is_secret}
 
 
 def test_lance_options_end_a_request_before_the_publish_deadline() -> None:
@@ -190,14 +314,14 @@ def test_lance_options_end_a_request_before_the_publish_deadline() -> None:
 def test_s3_options_endpoint_without_tls_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     with pytest.raises(UsageError, match="AWS_ALLOW_HTTP=true"):
-        uri.s3_options()
+        client_settings.s3_options()
 
 
 @pytest.mark.parametrize("name", ["AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE"])
 def test_s3_options_flag_that_is_neither_true_nor_false_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "perhaps")
     with pytest.raises(UsageError, match=name):
-        uri.s3_options()
+        client_settings.s3_options()
 
 
 def test_settings_page_lists_every_setting_with_default_and_choices() -> None:

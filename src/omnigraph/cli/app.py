@@ -68,7 +68,7 @@ def version() -> int:
 
 
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "store": ("--store", "URI", "URI of the graph: a path, `file://…` or `s3://…`."),
+    "store": ("--store", "URI", "URI of the graph: a path, `s3://…`, `gs://…` or `az://…`."),
     "server": ("--server", "NAME", "Server, by its name in `config.yaml` or its URL."),
     "graph": ("--graph", "ID", "ID of the graph {where}."),
     "cluster": ("--cluster", "CLUSTER", "Cluster of the graph, as applied: a folder, its storage, or a name."),
@@ -343,7 +343,7 @@ def _target_use(hint: object) -> TargetUse | None:
 def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:
     parameters = []
     if use is not None and accepts_flag(capability, "store"):
-        hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")
+        hint = typer.Argument(metavar="GRAPH", help="The graph: a path, `s3://…`, `gs://…` or `az://…`.")
         parameters.append(_parameter("uri", str | None, hint, None))
     where = "on the server" if accepts_flag(capability, "server") else "in the cluster"
     for name, (option, metavar, text) in _FLAGS.items():

@@ -26,7 +26,10 @@ FileShape = Annotated[
 ]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="New directory or `s3://…` prefix for the files.")
+    str | None,
+    typer.Option(
+        "--out", metavar="DIR", help="New directory, or `s3://…`, `gs://…` or `az://…` prefix, for the files."
+    ),
 ]
 
 
@@ -228,8 +231,10 @@ def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterato
         yield blob.read(start, min(end, start + BLOB_READ_BYTES_MAX))
 
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `file://…` or `s3://…`.")]
-Destination = Annotated[str, typer.Argument(metavar="TARGET", help="URI of the copy: a path, `file://…` or `s3://…`.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
+Destination = Annotated[
+    str, typer.Argument(metavar="TARGET", help="URI of the copy: a path, `s3://…`, `gs://…` or `az://…`.")
+]
 Update = Annotated[bool, typer.Option("--update", help="Update an earlier clone; copies only new files.")]
 
 

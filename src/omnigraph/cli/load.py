@@ -31,7 +31,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…` or `-`; repeatable.",
+        help="NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
     ),
 ]
 Files = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, as with `--data`.")]

@@ -206,7 +206,7 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}"
 
 
-StoreUri = Annotated[str, typer.Argument(metavar="URI", help="The store: a path, `file://…` or `s3://…`.")]
+StoreUri = Annotated[str, typer.Argument(metavar="URI", help="The store: a path, `s3://…`, `gs://…` or `az://…`.")]
 
 
 def doctor(uri: StoreUri) -> Output:

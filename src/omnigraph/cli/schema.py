@@ -168,7 +168,7 @@ def show(
 
 Inputs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILES", help="NDJSON, Parquet or CSV: files, directories, globs or `s3://…`."),
+    typer.Argument(metavar="FILES", help="NDJSON, Parquet or CSV: files, directories, globs or addresses of objects."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to this new file.")]
 

@@ -23,7 +23,7 @@ from omnigraph.limits import SERVER_RECONCILE_SECONDS
 if TYPE_CHECKING:
     from omnigraph.server.registry import GraphConfig, GraphRegistry
 
-Uri = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The graph: a path, `file://…` or `s3://…`.")]
+Uri = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
 Graphs = Annotated[
     list[str] | None, typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable.")
 ]

@@ -213,7 +213,7 @@ def _target_options(capability: Capability) -> str:
     if capability is Capability.SERVED:
         return "`--server NAME` with its name or address, set OMNIGRAPH_PROFILE"
     server = " or `--server NAME --graph ID`" if accepts_flag(capability, "server") else ""
-    return f"`--store URI` with its path or `s3://` address{server}, set OMNIGRAPH_STORE"
+    return f"`--store URI` with its path or address{server}, set OMNIGRAPH_STORE"
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ class Target:
     def confirm(self, action: str, *, as_json: bool) -> None:
         """Ask before destructive work on a remote graph; without a terminal, raise."""
         address = self.address
-        if self.yes or (not self.is_served and is_local(address)):
+        if self.yes or (not self.is_served and is_on_this_machine(address)):
             return
         if as_json or not sys.stdin.isatty():
             raise UsageError(f"{action} on `{address}` destroys data of a remote graph; add `--yes` to confirm")
@@ -346,10 +346,15 @@ class Target:
         return location.uri
 
 
-def is_local(uri: str) -> bool:
-    """Return True for paths and `file://` URIs.
+def is_on_this_machine(uri: str) -> bool:
+    """Return True for paths and `file://` URIs; what cannot be read as an address is none.
 
-    >>> is_local("graphs/a.omni"), is_local("file:///a.omni"), is_local("S3://lake/a.omni")
+    >>> is_on_this_machine("graphs/a.omni"), is_on_this_machine("file:///a.omni"), is_on_this_machine("GS://lake/a")
     (True, True, False)
     """
-    return not uri.strip().lower().startswith("s3:")
+    from omnigraph.store.objects.uri import Location
+
+    try:
+        return Location.parse(uri).has_paths
+    except UsageError:
+        return False

@@ -192,7 +192,7 @@ def _storage(document: _ClusterDocument, node: yaml.Node | None, directory: Path
     if node is None or text is None:
         return folder
     if _CREDENTIALS.match(text):
-        message = "an address must not hold credentials; storage takes them from the environment, as `AWS_…`"
+        message = "an address must not hold credentials; storage takes them from the environment"
         document.fault(node, message, "inline_secret")
         return folder
     try:

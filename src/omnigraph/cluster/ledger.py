@@ -1,7 +1,7 @@
 """The ledger of a cluster: what is deployed, as a line of numbered revisions in storage, and the lock that guards it.
 
 A revision is an object that is created if absent, so writing revision n + 1 is a compare-and-swap on revision n, on a
-disk as on S3, and every earlier state stays readable as history. All bytes go through the one object adapter.
+disk as in a bucket, and every earlier state stays readable as history. All bytes go through the one object adapter.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def refuse_inside_cluster(uri: str, command: str) -> None:
     """Raise if a new graph would be inside the storage of a cluster; in a bucket, only where its graphs are."""
     refuse_managed(uri, command)
     location = Location.parse(uri)
-    for folder in Path(location.path).parents if location.is_local else ():
+    for folder in Path(location.path).parents if location.has_paths else ():
         if (folder / STATE_FOLDER).is_dir():
             raise _managed(uri, str(folder), command)
 

@@ -34,7 +34,13 @@ from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
-from omnigraph.store.write.file_proof import OVERWRITTEN_PATH, path_key, read_overwritten_checksums, record_copied
+from omnigraph.store.write.file_proof import (
+    OVERWRITTEN_PATH,
+    ChecksumKind,
+    path_key,
+    read_overwritten_checksums,
+    record_copied,
+)
 
 MARKER_PATH: Final = "__clone.json"
 
@@ -307,8 +313,9 @@ def _copy_all(kernel: Kernel, target: Store, identity: str) -> tuple[Contents, d
         begun.write(target.objects)
         try:
             present = {info.path: info.size_bytes for info in target.objects.list("")}
-            # A copy from an object store counts only with the checksum of its bytes.
-            recorded = None if kernel.store.root.is_local else read_overwritten_checksums(target)
+            # An ETag does not travel with a copy, so that one counts only with the checksum of its bytes.
+            has_etags = kernel.store.checksum_kind is ChecksumKind.ETAG
+            recorded = read_overwritten_checksums(target) if has_etags else None
             total = sum(map(len, contents.steps))
             for step in contents.steps:
                 missing = {
@@ -330,7 +337,7 @@ def _copy_files(source: Store, target: Store, files: Mapping[str, int], copied: 
     for start in range(0, len(paths), CLONE_BATCH_FILES):
         batch = paths[start : start + CLONE_BATCH_FILES]
         checksums = target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
-        if not source.root.is_local:
+        if source.checksum_kind is ChecksumKind.ETAG:
             record_copied(target, dict(zip(batch, checksums, strict=True)))
         copied.update((path, files[path]) for path in batch)
         report_progress("files copied", len(copied), total)

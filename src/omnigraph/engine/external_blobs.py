@@ -23,6 +23,7 @@ from omnigraph.limits import (
 )
 from omnigraph.rules.coerce import BLOB_PREFIX
 from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.schemes import REMOTE_FORMS
 from omnigraph.store.objects.uri import Location
 
 SERVER_SAFE: Final = "server_safe"
@@ -47,14 +48,16 @@ class BlobBase:
         """
         parts = urlsplit(text)
         if "@" in parts.netloc or parts.query or parts.fragment:
-            raise UsageError("a base must not hold credentials, a query or a fragment; write `s3://bucket/prefix`")
+            raise UsageError("a base must not hold credentials, a query or a fragment; write `scheme://bucket/prefix`")
         segments = parts.path.strip("/").split("/") if parts.path.strip("/") else []
         is_absolute = bool(parts.scheme) or text.startswith("/")
         if not is_absolute or {".", "..", ""} & set(segments):
             raise UsageError(f"`{text}` must be an absolute path or an address, without `.`, `..` or `//`")
         location = Location.parse(text)
-        if location.is_local and scope == SERVER_SAFE:
-            raise UsageError(f"`{text}` is a local path, which a server never reads; use `s3://…` or `{EMBEDDED_ONLY}`")
+        if location.has_paths and scope == SERVER_SAFE:
+            raise UsageError(
+                f"`{text}` is a local path, which a server never reads; use {REMOTE_FORMS} or `{EMBEDDED_ONLY}`"
+            )
         return cls(location.uri, scope, location)
 
     def overlaps(self, other: BlobBase) -> bool:
@@ -125,7 +128,7 @@ def _size(uri: str, source: tuple[BlobBase, str]) -> int:
     base, path = source
     try:
         # Opening a pipe would block.
-        is_file = not base.location.is_local or os.path.isfile(base.location.child(path).path)
+        is_file = not base.location.has_paths or os.path.isfile(base.location.child(path).path)
         size = base.objects.size(path) if is_file else None
     except (StorageError, UsageError) as failure:
         raise _unreadable(uri, failure.message) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
-from omnigraph.settings import SETTINGS
+from omnigraph.store.objects.schemes import STORES
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
@@ -36,7 +36,8 @@ class GraphAccess:
 
     uri: str
     operation_id: str
-    settings: Settings = ()
+    # Not shown: some are secrets.
+    settings: Settings = field(default=(), repr=False)
 
     def store(self) -> Store:
         """Return the store; tasks of one operation in one process share it."""
@@ -71,7 +72,8 @@ class TaskStore:
 
 def graph_access(uri: str, operation_id: str, required: Sequence[str] = ()) -> GraphAccess:
     """Return access with the storage settings of this process; `required` settings are unset in tasks if unset here."""
-    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in required)
+    stored = (name for kind in STORES.values() for name in kind.settings)
+    names = {*stored, "OMNIGRAPH_DURABILITY", *required}
     # A storage setting that is unset here is left alone: executors may be configured by themselves.
     settings = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in required}
     return GraphAccess(uri, operation_id, tuple(settings.items()))

@@ -333,7 +333,7 @@ class CommitLoop:
         On remote storage the requests run while the caller prepares, so that their round trips cost no time.
         """
         recent = self._heads.recent(branch)
-        base = None if self._store.root.is_local else recent
+        base = recent if self._store.root.kind.has_round_trips else None
         if policy.is_costly:
             # Preparing takes so long that a head read now would be stale by then.
             base = base or self._refresh(branch)
@@ -365,7 +365,7 @@ class CommitLoop:
 
     def _start(self, task: Callable[[], T]) -> Callable[[], T]:
         """Start a task in the background on remote storage, run it at once on a disk; return a getter of its result."""
-        if not self._store.root.is_local:
+        if self._store.root.kind.has_round_trips:
             return self._store.pool.submit(task).result
         return partial(_identity, task())
 

@@ -391,7 +391,7 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
 
 def has_intents_on_disk(store: Store) -> bool:
     """Return True if a graph on a local disk has intents; on an object store it would cost every open a request."""
-    return store.root.is_local and any(info.path.endswith(".json") for info in store.objects.list(FOLDER))
+    return store.root.kind.lists_cheaply and any(info.path.endswith(".json") for info in store.objects.list(FOLDER))
 
 
 def _read_time(store: Store, infos: Sequence[ObjectInfo]) -> int:

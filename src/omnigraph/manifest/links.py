@@ -102,7 +102,7 @@ class Links:
 
     def link_published(self, receipt: Receipt) -> None:
         """Link what was just published; on remote storage in the background, since any process may finish it."""
-        if self._store.root.is_local:
+        if not self._store.root.kind.has_round_trips:
             # The commit stands; the next process to open the version finishes a link that fails here.
             with suppress(OmniGraphError):
                 self._link_published(receipt)

@@ -280,7 +280,7 @@ class ClaimLine:
             if is_moved:
                 queue_wait.note_move()
             # On a disk a listing costs no more than a probe, and tells of owners that have exited.
-            if store.root.is_local or queue_wait.must_list(clock.elapsed()):
+            if store.root.kind.lists_cheaply or queue_wait.must_list(clock.elapsed()):
                 count = self._count_ahead(store, prepare if is_moved else None)
                 queue_wait.note_listing(count, clock.elapsed())
         self._first_at = clock.elapsed()
@@ -290,7 +290,7 @@ class ClaimLine:
         """Return how many claims are ahead, and prepare meanwhile: on remote storage the round trips overlap."""
         if prepare is None:
             return len(self._ahead(store))
-        if store.root.is_local:
+        if not store.root.kind.has_round_trips:
             prepare()
             return len(self._ahead(store))
         listed = store.pool.submit(self._ahead, store)
@@ -310,10 +310,10 @@ class ClaimLine:
         queue, self._queue = self._queue, None
         if queue is not None:
             names = [queue.name, *queue.expired]
-            if store.root.is_local:
-                self._remove(store, names)
-            else:
+            if store.root.kind.has_round_trips:
                 store.pool.submit(self._remove, store, names)
+            else:
+                self._remove(store, names)
 
     def _ahead(self, store: Store) -> Sequence[Claim]:
         assert self._queue is not None
@@ -327,7 +327,7 @@ class ClaimLine:
 
     def _is_gone(self, store: Store, claim: Claim) -> bool:
         """Return True if the owner of a claim was a process of this machine that has exited."""
-        if not store.root.is_local:
+        if store.root.kind.has_round_trips:
             return False
         try:
             body = store.objects.read_if_exists(self._path(claim.name))

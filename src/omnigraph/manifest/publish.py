@@ -315,7 +315,7 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
 def _is_impossible(store: Store, strict: Strict, error: OmniGraphError) -> bool:
     """Return True if an object store lacks the operation that publishes, and nothing was published."""
     is_refused = isinstance(error, StorageError) and error.storage_kind is StorageKind.PERMANENT
-    if not is_refused or store.root.is_local:
+    if not is_refused or not store.root.kind.publishes_by_put:
         return False
     try:
         return not store.has_version(strict.ref)

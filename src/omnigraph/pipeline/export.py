@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from omnigraph.docstrings import complete_docs
 from omnigraph.engine.export import column_names, record_chunks
-from omnigraph.engine.input.filesystems import filesystem
+from omnigraph.engine.input.filesystems import filesystem, object_scheme, path_in_store
 from omnigraph.engine.json_text import iso_json_text
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.revisions import AsOf
@@ -89,7 +89,7 @@ def export(
     incomplete.
 
     Args:
-        out: A new or empty directory, or an `s3://` address.
+        out: A new or empty directory, or the address of a prefix in an object store.
         format: `ndjson`, `parquet` or `csv`.
 
     Returns:
@@ -135,7 +135,7 @@ def export(
 
 def _empty_folder(out: str) -> str:
     """Return the output folder; it must be empty, because other files would look like part of the export."""
-    folder = out.rstrip("/") if out.startswith("s3://") else os.path.abspath(os.path.expanduser(out))
+    folder = out.rstrip("/") if object_scheme(out) else os.path.abspath(os.path.expanduser(out))
     with _write_errors(folder):
         is_empty = _is_empty(folder)
     if not is_empty:
@@ -145,8 +145,8 @@ def _empty_folder(out: str) -> str:
 
 def _is_empty(folder: str) -> bool:
     """Return True if a folder has no entry, or is not there; looks no further than the first level."""
-    if folder.startswith("s3://"):
-        selector = fs.FileSelector(folder.removeprefix("s3://"), allow_not_found=True)
+    if object_scheme(folder):
+        selector = fs.FileSelector(path_in_store(folder), allow_not_found=True)
         return not filesystem(folder).get_file_info(selector)
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         return next(entries, None) is None
@@ -209,9 +209,9 @@ def _write_file(path: str, write: Callable[[Any], Any]) -> None:
     """Write a file atomically, so that retries of a task are safe."""
     client = filesystem(path)
     with _write_errors(path):
-        if path.startswith("s3://"):
-            # An S3 object becomes visible when its upload completes.
-            with client.open_output_stream(path.removeprefix("s3://")) as sink:
+        if object_scheme(path):
+            # An object becomes visible when its upload completes.
+            with client.open_output_stream(path_in_store(path)) as sink:
                 write(sink)
             return
         folder, _, name = path.rpartition("/")

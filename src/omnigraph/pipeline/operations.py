@@ -77,7 +77,7 @@ def load(
     """Load an input of any size as one commit.
 
     Args:
-        data: NDJSON files, whose lines name their types: paths, directories, glob patterns or `s3://` addresses.
+        data: NDJSON files, whose lines name their types: paths, directories, glob patterns or addresses of objects.
         nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers). Frames
             that are not Spark's are written to temporary files, which executors on other machines cannot read.
         edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.

@@ -58,7 +58,7 @@ class DatasetCache:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
-        self.prover = Prover(self.objects, root.is_local)
+        self.prover = Prover(self.objects, root.kind)
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to Lance's metadata cache, whose default bound is a gigabyte.
@@ -184,7 +184,7 @@ class DatasetCache:
         """Open the newest version by path: what a reader without a catalog would see."""
         self.meter.count("open", f"{path} (latest)")
         ref = DatasetRef(path, branch, 0)
-        if self._has_answered or self.root.is_local:
+        if self._has_answered or not self.root.kind.has_round_trips:
             return self._open_version(ref)
         dataset = self._open_in_time(ref)
         self._has_answered = True
@@ -210,7 +210,7 @@ class DatasetCache:
         except TimeoutError:
             raise StorageError(
                 f"opening {ref} failed: the store did not answer within {OPEN_SECONDS_MAX} seconds: check"
-                " AWS_ENDPOINT_URL, then try again",
+                f" {self.root.kind.endpoint_setting}, then try again",
                 kind=StorageKind.TRANSIENT,
                 object=str(ref),
             ) from None

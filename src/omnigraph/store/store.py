@@ -108,11 +108,11 @@ class Store(DatasetCache):
     @property
     def checksum_kind(self) -> ChecksumKind:
         """The kind of checksums that this store records."""
-        return ChecksumKind.CONTENT if self.root.is_local else ChecksumKind.ETAG
+        return ChecksumKind.ETAG if self.root.kind.keeps_objects_whole else ChecksumKind.CONTENT
 
     def checksum_of(self, dataset: Dataset) -> str | None:
         """Return the checksum of the file that holds a version, if that costs no request to an object store."""
-        if dataset.checksum is None and self.root.is_local:
+        if dataset.checksum is None and not self.root.kind.has_round_trips:
             inspected = self.objects.inspect(dataset.ref.manifest_path)
             proof = self.prover.proof_of(dataset.ref.manifest_path, inspected, None)
             dataset.checksum = checksum_text(self.checksum_kind, proof)
@@ -319,7 +319,7 @@ class Store(DatasetCache):
 
         In an object store each was one put, and the answer to the manifest's says what is there now.
         """
-        if not self.root.is_local:
+        if self.root.kind.keeps_objects_whole:
             is_reported = registrar.e_tag is not None and registrar.size_bytes is not None
             proof = Proof(manifest, registrar.size_bytes or 0, etag_checksum(registrar.e_tag))
             return PendingProofs([proof]) if is_reported else self.prover.begin({manifest: registrar.size_bytes})
@@ -345,7 +345,7 @@ class Store(DatasetCache):
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
         """Do everything of a strict commit before its commit point; `LostRace` when it can no longer win."""
-        if not self.root.is_local:
+        if self.root.kind.publishes_by_put:
             return Strict(dataset, rows, schema, None)
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:

@@ -1,4 +1,4 @@
-"""Open files by name, local or `s3://`, with the storage settings of this process."""
+"""Open files by name, local or in an object store, with the storage settings of this process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,36 @@ from typing import Any, Final
 from pyarrow import fs
 
 from omnigraph.errors import UsageError
-from omnigraph.store.objects.uri import s3_options
+from omnigraph.store.objects.client_settings import s3_options
+from omnigraph.store.objects.schemes import REMOTE
 
-_S3: Final = "s3://"
+_OBJECT_SCHEMES: Final = {f"{kind.scheme}://": kind.scheme for kind in REMOTE}
+
+
+def object_scheme(name: str) -> str | None:
+    """Return the scheme of the address of an object or a prefix, with `://`; None for a local path.
+
+    >>> object_scheme("gs://lake/a.csv"), object_scheme("/data/a.csv")
+    ('gs://', None)
+    """
+    return next((scheme for scheme in _OBJECT_SCHEMES if name.startswith(scheme)), None)
+
+
+def path_in_store(name: str) -> str:
+    """Return the bucket and key of an address, as file systems take them; a local path as it is."""
+    return name.removeprefix(object_scheme(name) or "")
 
 
 def filesystem(name: str) -> Any:
-    if not name.startswith(_S3):
+    scheme = object_scheme(name)
+    if scheme is None:
         return fs.LocalFileSystem()
-    return _s3_filesystem(tuple(sorted(s3_options().items())))
+    if scheme == "s3://":
+        return _s3_filesystem(tuple(sorted(s3_options().items())))
+    # Its client is loaded by those who need it.
+    from omnigraph.store.objects.arrow_files import object_files
+
+    return object_files(_OBJECT_SCHEMES[scheme])
 
 
 @lru_cache(maxsize=4)
@@ -38,7 +59,7 @@ def _s3_filesystem(option_items: tuple[tuple[str, str], ...]) -> Any:
 def open_file(name: str) -> Any:
     """Open a file for random access."""
     try:
-        return filesystem(name).open_input_file(name.removeprefix(_S3))
+        return filesystem(name).open_input_file(path_in_store(name))
     except OSError as error:
         raise unreadable_file(name, error) from error
 
@@ -46,7 +67,7 @@ def open_file(name: str) -> Any:
 def open_stream(name: str, compression: str | None) -> Any:
     """Open a file as a decompressed stream."""
     try:
-        return filesystem(name).open_input_stream(name.removeprefix(_S3), compression=compression)
+        return filesystem(name).open_input_stream(path_in_store(name), compression=compression)
     except OSError as error:
         raise unreadable_file(name, error) from error
 

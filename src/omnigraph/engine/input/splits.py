@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from pyarrow import fs
 
-from omnigraph.engine.input.filesystems import filesystem, open_file, unreadable_file
+from omnigraph.engine.input.filesystems import filesystem, object_scheme, open_file, path_in_store, unreadable_file
 from omnigraph.engine.input.frames import as_frame, frame_name, is_arrow_stream, read_frame
 from omnigraph.engine.tasks import GraphAccess, Runner, reading_stage
 from omnigraph.errors import UsageError
@@ -28,7 +28,6 @@ from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 
-_S3 = "s3://"
 _GLOB_CHARACTERS = frozenset("*?[")
 # How Hive names the partition of nulls.
 _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -56,7 +55,7 @@ def find_files(source: str | os.PathLike[str]) -> list[File]:
     """Return the files of a path, directory or glob pattern, sorted by name; no match is an error."""
     text = os.fspath(source)
     try:
-        files = _find_s3_files(text) if text.startswith(_S3) else _find_local_files(text)
+        files = _find_objects(text) if object_scheme(text) else _find_local_files(text)
     except OSError as error:
         raise unreadable_file(text, error) from error
     except ValueError as error:
@@ -88,8 +87,8 @@ def _find_local_files(text: str) -> list[File]:
     return files
 
 
-def _find_s3_files(text: str) -> list[File]:
-    path = text.removeprefix(_S3)
+def _find_objects(text: str) -> list[File]:
+    scheme, path = object_scheme(text), path_in_store(text)
     is_pattern = bool(_GLOB_CHARACTERS & set(path))
     root = _pattern_root(path) if is_pattern else path
     client = filesystem(text)
@@ -102,7 +101,9 @@ def _find_s3_files(text: str) -> list[File]:
         files = [(entry, below) for entry, below in files if fnmatch.fnmatchcase(entry.path, path)]
     parents = parse_partitions(root)
     return [
-        File(f"{_S3}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents, entry.mtime_ns or 0)
+        File(
+            f"{scheme}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents, entry.mtime_ns or 0
+        )
         for entry, below in files
         if _is_data_file(below)
     ]

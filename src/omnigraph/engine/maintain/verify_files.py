@@ -159,8 +159,8 @@ _DAMAGED: Final = "its bytes are not those that were written; restore it from a 
 
 
 def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iterator[tuple[str, str]]:
-    """Yield transaction files that differ from the copy inside their manifest; local disks only."""
-    if not kernel.store.root.is_local:
+    """Yield transaction files that differ from the copy inside their manifest; where files may be cut short."""
+    if kernel.store.root.kind.keeps_objects_whole:
         return
     logged: dict[str, list[str]] = {}
     for info in kernel.store.objects.list(""):

@@ -74,7 +74,7 @@ class SourceOptions:
         uri = self.values.get("graph") or self.values.get("path")
         if not uri:
             raise UsageError(
-                'no graph was given; add `.option("graph", URI)` with its path or `s3://` address. A table of Spark\'s'
+                'no graph was given; add `.option("graph", URI)` with its path or address. A table of Spark\'s'
                 " catalog keeps no options of a data source; use a temporary view instead"
             )
         return uri

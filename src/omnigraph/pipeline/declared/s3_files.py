@@ -1,4 +1,4 @@
-"""Reads files on S3 as Spark frames where Spark itself has no file system for `s3://`, as in `pip install pyspark`.
+"""Reads objects as Spark frames where Spark itself has no file system for `s3://`, `gs://` or `az://`, as by default.
 
 Tasks read the files with Arrow and the storage settings of the driver, one task for each file. Spark still parses JSON
 and CSV, so options mean the same as anywhere.
@@ -6,6 +6,7 @@ and CSV, so options mean the same as anywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.engine.input.filesystems import open_file, open_stream
+from omnigraph.engine.input.filesystems import object_scheme, open_file, open_stream
 from omnigraph.engine.input.splits import COMPRESSIONS, File, find_files
 from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
@@ -22,13 +23,14 @@ from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.spark.executors import map_tasks
 
-S3: Final = "s3://"
+# What Hadoop says if no class is configured for the scheme of an address, or if its jar is missing, as for `gs://`.
+_NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme|Class org\.apache\.hadoop\.fs\.\S+ not found")
 
 
-# What Hadoop says if no class is configured for the scheme of an address.
-_NO_FILE_SYSTEM: Final = "No FileSystem for scheme"
-
-
+_S3_CONNECTOR: Final = (
+    "`spark.jars.packages: org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
+    " org.apache.hadoop.fs.s3a.S3AFileSystem`"
+)
 _LINES: Final = ("csv", "json", "text")
 
 
@@ -39,7 +41,7 @@ ReadFile = Callable[[str], Iterator[pa.RecordBatch]]
 
 
 def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, str], schema: str | None = None) -> Any:
-    """Return the rows of a file, folder or pattern on S3; reads the footer of a Parquet file for its columns."""
+    """Return the rows of the objects of a name, folder or pattern; reads the footer of Parquet for its columns."""
     files = find_files(path)
     if format_name == "parquet":
         return _read_parquet(spark, files, schema, is_merged=options.get("mergeSchema", "").lower() == "true")
@@ -53,11 +55,10 @@ def read_s3_files(spark: Any, format_name: str, path: str, options: dict[str, st
         refused.append(format_name)
     if refused or any(file.partitions for file in files):
         subject = f"`{refused[0]}`" if refused else f"a partition column of `{format_name}`"
+        scheme = object_scheme(path)
+        connector = _S3_CONNECTOR if scheme == "s3://" else "the connector of that store"
         raise UsageError(
-            f"{subject} on S3 needs Spark's own file system for it; add `spark.jars.packages:"
-            " org.apache.hadoop:hadoop-aws:3.5.0` and `spark.hadoop.fs.s3.impl:"
-            " org.apache.hadoop.fs.s3a.S3AFileSystem` to `spark.conf`",
-            path=path,
+            f"{subject} on `{scheme}` needs Spark's own file system for it; add {connector} to `spark.conf`", path=path
         )
     lines = _map_files(spark, files, _lines_reader(format_name, files, options), "value string")
     reader = spark.read.options(**options)

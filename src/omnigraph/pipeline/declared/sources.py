@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from omnigraph import clock
+from omnigraph.engine.input.filesystems import object_scheme
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import File, find_files
 from omnigraph.errors import UsageError
@@ -34,7 +35,7 @@ from omnigraph.pipeline.declared.columns import (
 from omnigraph.pipeline.declared.config import LOOKBACK, PipelineDeclaration, SourceDeclaration, resolve_variables
 from omnigraph.pipeline.declared.csv_files import RFC_4180, parse_csv_options, read_csv_files
 from omnigraph.pipeline.declared.file_ledger import FileLedger, add_known_columns, has_ledger, make_empty
-from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, S3, read_s3_files
+from omnigraph.pipeline.declared.s3_files import _NO_FILE_SYSTEM, read_s3_files
 from omnigraph.spark.session import first_line, run_job
 
 # A day, or a second: of a text that is one, or of a time as Spark shows it.
@@ -152,7 +153,7 @@ def _load(
     if source.format == "csv" and path is not None:
         file_path = path.removeprefix("file://").removeprefix("file:")
         parsed = parse_csv_options(options, schema)
-        if parsed is not None and (path.startswith(S3) or "://" not in file_path):
+        if parsed is not None and (object_scheme(path) or "://" not in file_path):
             return read_csv_files(spark, _find_data_files(file_path) if files is None else files, parsed)
     named = {name.lower() for name in options}
     strict = _STRICT_OPTIONS.get(source.format, {})
@@ -168,7 +169,7 @@ def _load(
     try:
         return _trace(reader.load(path))
     except Exception as error:
-        if not (path.startswith(S3) and _NO_FILE_SYSTEM in str(error)):
+        if not (object_scheme(path) and _NO_FILE_SYSTEM.search(str(error))):
             raise
         # Lines are read one by one there.
         if "multiline" not in named:

@@ -1,1 +1,1 @@
-"""Control objects: small files with atomic replace and put-if-absent, on local disk or in S3."""
+"""Control objects: small files with atomic replace and put-if-absent, on local disk or in an object store."""

@@ -17,7 +17,7 @@ import orjson
 
 from omnigraph.errors import StorageError, StorageKind, UnsafeStore
 from omnigraph.store.objects.backend import Backend
-from omnigraph.store.objects.uri import Location, endpoint_name
+from omnigraph.store.objects.uri import Location
 
 ENDPOINTS_FOLDER: Final = "__endpoints"
 
@@ -32,14 +32,15 @@ def forget_proven() -> None:
 
 def is_proven(root: Location) -> bool:
     """Return True if this process has the proof, or needs none: on a disk, a hard link never replaces a name."""
-    return root.is_local or (endpoint_name(), root.bucket) in _proven
+    return not root.kind.publishes_by_put or (root.kind.endpoint_name(), root.bucket) in _proven
 
 
 def require_conditional_puts(root: Location, backend: Backend) -> None:
     """Raise `UnsafeStore` unless the store refuses to create an object twice; no request if this process knows."""
     if is_proven(root):
         return
-    endpoint = endpoint_name()
+    endpoint = root.kind.endpoint_name()
+    condition = f"`{root.kind.create_condition.partition(':')[0]}`"
     stamp = f"{ENDPOINTS_FOLDER}/{blake2b(endpoint.encode(), digest_size=8).hexdigest()}.json"
     body = orjson.dumps({"format": 1, "endpoint": endpoint})
     try:
@@ -48,18 +49,18 @@ def require_conditional_puts(root: Location, backend: Backend) -> None:
     except StorageError as error:
         if error.storage_kind is not StorageKind.PERMANENT:
             raise
-        raise _unsafe(root, endpoint, "does not implement conditional puts (`If-None-Match`)") from error
+        raise _unsafe(root, endpoint, f"does not implement conditional puts ({condition})") from error
     if not is_refused:
         backend.delete(stamp)
-        raise _unsafe(root, endpoint, "ignores `If-None-Match`: it replaced an object that a put had to leave alone")
+        raise _unsafe(root, endpoint, f"ignores {condition}: it replaced an object that a put had to leave alone")
     _proven.add((endpoint, root.bucket))
 
 
 def _unsafe(root: Location, endpoint: str, why: str) -> UnsafeStore:
     return UnsafeStore(
-        f"the store at `{endpoint}` {why}. Two writers could both believe that they published, and one commit would be"
-        " lost, so nothing was written. Use a store that honours conditional puts, or repair the proxy in front of it,"
-        f" and check it with `omnigraph doctor {root.uri}`",
+        f"the store at `{endpoint}` ({root.kind.title}) {why}. Two writers could both believe that they published, and"
+        " one commit would be lost, so nothing was written. Use a store that honours conditional puts, or repair the"
+        f" proxy in front of it, and check it with `omnigraph doctor {root.uri}`",
         kind=StorageKind.CONFIGURATION,
         endpoint=endpoint,
         object=root.uri,

@@ -1,4 +1,4 @@
-"""Control objects below one graph root: small files with atomic replace and put-if-absent, local or in S3.
+"""Control objects below one graph root: small files with atomic replace and put-if-absent, local or in an object store.
 
 Adds to its backends what both share: checked paths, failpoints around every change, one meaning of absence.
 """
@@ -197,12 +197,12 @@ class Objects:
 
 def open_backend(root: Location, meter: Meter) -> Backend:
     """Return the backend of a location."""
-    if root.is_local:
+    if root.has_paths:
         return LocalObjects(root, meter)
     # Most graphs are local; they should not pay for loading a client that they never use.
-    from omnigraph.store.objects.s3_objects import S3Objects
+    from omnigraph.store.objects.bucket_objects import BucketObjects
 
-    return S3Objects(root, meter)
+    return BucketObjects(root, meter)
 
 
 def _checked(path: str) -> str:

@@ -79,7 +79,7 @@ class Disk:
     """Syncs of files and directories below one graph root."""
 
     def __init__(self, root: Location) -> None:
-        self._root = root.path if root.is_local else ""
+        self._root = root.path if root.has_paths else ""
         self._is_anchored = False
 
     @property

@@ -1,8 +1,10 @@
 """Classification of storage failures: the kind of a failed request, and a hint what to do about it.
 
-System calls are judged by errno. Both S3 clients, ours and the one inside Lance, are the same library (`object_store`)
-and hand over all that they know as text: the status and the code of the answer, or that no answer came. Nothing but
-these is read from it; the campaign of injected faults fails when a new release words them differently.
+System calls are judged by errno. Both clients of object stores, ours and the one inside Lance, are the same library
+(`object_store`) and hand over all that they know as text: the status and the code of the answer, or that none came.
+Nothing but these is read from it; the campaign of injected faults fails when a new release words them differently.
+
+`{…}` in a remedy is filled in from the table of stores.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 from typing import Final
 
 from omnigraph.errors import StorageError, StorageKind
+from omnigraph.store.objects.schemes import StoreKind, kind_named_in
 
 _FREE: Final = "free some space, for example with `omnigraph cleanup`, then try again"
 _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
@@ -80,12 +83,17 @@ def _of_errno(code: int) -> tuple[StorageKind, str]:
     return _REMEDIES.get(code, (StorageKind.UNKNOWN, f"{os.strerror(code).lower()}: check the file system"))
 
 
-CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
-_REGION: Final = (StorageKind.CONFIGURATION, "the bucket is in another region: set AWS_REGION to it")
-_TOKEN: Final = (StorageKind.CONFIGURATION, "the session token is expired or invalid: renew AWS_SESSION_TOKEN")
+_REGION: Final = (StorageKind.CONFIGURATION, "the {bucket} is in another region or account: check {place}")
+_TOKEN: Final = (StorageKind.CONFIGURATION, "the token is expired or invalid: renew it; {credentials}")
 _BUSY: Final = (StorageKind.TRANSIENT, "the store is overloaded or out of order: try again later")
 _CONFLICT: Final = (StorageKind.TRANSIENT, "another request for it was under way: try again")
-_DENIED: Final = (StorageKind.CONFIGURATION, f"permission denied; {CREDENTIALS}")
+_DENIED: Final = (StorageKind.CONFIGURATION, "permission denied; {credentials}")
+_NO_BUCKET: Final = (
+    StorageKind.CONFIGURATION,
+    "there is no such {bucket}: check the address, or create the {bucket}",
+)
+_NOT_PROVEN: Final = (StorageKind.CONFIGURATION, "the store does not accept the credentials; {credentials}")
+_EXISTS: Final = (StorageKind.PRECONDITION, "it exists already, or changed meanwhile")
 
 # What an answer means by its code, where the status alone would mislead.
 _CODES: Final[dict[str, tuple[StorageKind, str]]] = {
@@ -102,7 +110,17 @@ _CODES: Final[dict[str, tuple[StorageKind, str]]] = {
         "the secret does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
     ),
     "RequestTimeTooSkewed": (StorageKind.CONFIGURATION, "the clock of this machine is wrong: set it"),
-    "NoSuchBucket": (StorageKind.CONFIGURATION, "there is no such bucket: check the address, or create the bucket"),
+    "NoSuchBucket": _NO_BUCKET,
+    "ContainerNotFound": _NO_BUCKET,
+    "ContainerDisabled": _NO_BUCKET,
+    "ContainerBeingDeleted": _NO_BUCKET,
+    "AuthenticationFailed": _NOT_PROVEN,
+    "InvalidAuthenticationInfo": _NOT_PROVEN,
+    "NoAuthenticationInformation": _NOT_PROVEN,
+    "AuthenticationRequired": _NOT_PROVEN,
+    "BlobAlreadyExists": _EXISTS,
+    "ServerBusy": _BUSY,
+    "OperationTimedOut": _BUSY,
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
     "IllegalLocationConstraintException": _REGION,
@@ -115,24 +133,30 @@ _STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
     301: _REGION,
     307: _REGION,
     # A request for the head of an object is answered without a code, and 400 is what a bad token or region gets.
-    400: (StorageKind.CONFIGURATION, f"the store takes the request for a wrong one; {CREDENTIALS}, and AWS_REGION"),
-    401: (StorageKind.CONFIGURATION, f"not authenticated; {CREDENTIALS}"),
+    400: (StorageKind.CONFIGURATION, "the store takes the request for a wrong one; {credentials}, and {place}"),
+    401: (StorageKind.CONFIGURATION, "not authenticated; {credentials}"),
     403: _DENIED,
-    404: (StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
+    404: (StorageKind.NOT_FOUND, "there is no such object or {bucket}; check the address and {place}"),
     405: (StorageKind.PERMANENT, "the store lacks the operation: use one that has it"),
     408: _BUSY,
     409: _CONFLICT,
-    412: (StorageKind.PRECONDITION, "it exists already, or changed meanwhile"),
+    412: _EXISTS,
     429: _BUSY,
     501: (StorageKind.PERMANENT, "the store lacks the operation: use one that has it"),
     507: (StorageKind.FULL, f"the store is full or its quota is used up: {_FREE}"),
 }
 _ANSWER: Final = re.compile(
-    r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
+    r"status code: (\d{3})\b[^:]*(?::\s*\ufeff?(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
 )
 _REDIRECTED: Final = re.compile(r"incorrectly configured region", re.IGNORECASE)
 _NO_CERTIFICATES: Final = re.compile(r"no CA certificates|UnknownIssuer", re.IGNORECASE)
-_KEYLESS: Final = re.compile(r"169\.254\.169\.254|InstanceCredentials|no credentials|missing credential", re.IGNORECASE)
+_KEYLESS: Final = re.compile(
+    r"169\.254\.169\.254|InstanceCredentials|no credentials|missing credential|token request"
+    r"|metadata\.google\.internal",
+    re.IGNORECASE,
+)
+# Answers of a service of credentials that say nothing of these.
+_TOKEN_SERVICE_BUSY: Final = (429, *range(500, 600))
 _REFUSED: Final = re.compile(
     r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
 )
@@ -149,25 +173,46 @@ _ARROW_DENIED: Final = re.compile(r"AWS Error (?:ACCESS_DENIED|INVALID_ACCESS_KE
 _SYSTEM_CALL: Final = re.compile(r"\(os error (\d+)\)")
 
 
-def from_text(text: str) -> tuple[StorageKind, str] | None:
+def fill_in(remedy: str, store: StoreKind) -> str:
+    """Return a remedy with the words and settings of a store."""
+    return remedy.format(
+        bucket=store.bucket_word,
+        credentials=store.credentials_hint,
+        endpoint=store.endpoint_setting,
+        place=store.place_setting,
+    )
+
+
+def from_text(text: str, store: StoreKind | None = None) -> tuple[StorageKind, str] | None:
     """Return what a client's words about a failed request mean, and the remedy; None when they are not about one.
+
+    Without a `store`, the words tell which one it is.
 
     >>> from_text("status code: 503 Service Unavailable: <Error><Code>SlowDown</Code></Error>")[0]
     <StorageKind.TRANSIENT: 'transient'>
     >>> from_text("the file is too short") is None
     True
     """
+    meaning = _meaning(text)
+    if meaning is None:
+        return None
+    kind, remedy = meaning
+    return kind, fill_in(remedy, store or kind_named_in(text)) if "{" in remedy else remedy
+
+
+def _meaning(text: str) -> tuple[StorageKind, str] | None:
     if _NO_CERTIFICATES.search(text):
         return (
             StorageKind.CONFIGURATION,
             "no CA certificate of this machine vouches for the store: install `ca-certificates`, or set SSL_CERT_FILE",
         )
-    if _KEYLESS.search(text):
-        return StorageKind.CONFIGURATION, f"there are no credentials; {CREDENTIALS}"
+    answer = _ANSWER.search(text)
+    status, code = (int(answer[1]), answer[2] or "") if answer is not None else (0, "")
+    if _KEYLESS.search(text) and status not in _TOKEN_SERVICE_BUSY:
+        return StorageKind.CONFIGURATION, "there are no credentials, or they are not accepted; {credentials}"
     if _REDIRECTED.search(text):
         return _REGION
-    if (answer := _ANSWER.search(text)) is not None:
-        status, code = int(answer[1]), answer[2] or ""
+    if answer is not None:
         by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
         kind, remedy = _CODES.get(code) or _STATUSES.get(status, by_status)
         return kind, f"{remedy} (the store answered {status}{f' {code}' if code else ''})"
@@ -178,10 +223,10 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
     if _REFUSED.search(text):
         return (
             StorageKind.TRANSIENT,
-            "no connection to the store: check AWS_ENDPOINT_URL and that it runs, then try again",
+            "no connection to the store: check {endpoint} and that it runs, then try again",
         )
     if _SILENT.search(text):
-        remedy = "the store did not answer, or the connection broke: try again; if it stays, check AWS_ENDPOINT_URL"
+        remedy = "the store did not answer, or the connection broke: try again; if it stays, check {endpoint}"
         return StorageKind.TRANSIENT, remedy
     if (call := _SYSTEM_CALL.search(text)) is not None:
         return _of_errno(int(call[1]))

@@ -94,7 +94,7 @@ class LocalObjects:
     def create(self, path: str, data: bytes) -> bool:
         return self.put_if_absent(path, data)
 
-    def put_if_match(self, path: str, data: bytes, e_tag: str) -> bool:
+    def put_if_match(self, path: str, data: bytes, expected: ObjectInfo) -> bool:
         raise AssertionError("files have no ETags")
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -247,7 +247,7 @@ class Reserve:
     def __init__(self, root: Location) -> None:
         self._root = root
         self._disk = Disk(root)
-        self._is_kept = not root.is_local
+        self._is_kept = not root.has_paths
 
     @property
     def is_kept(self) -> bool:
@@ -276,7 +276,7 @@ class Reserve:
 
         The object is padded with spaces. Of several callers at once one gets the room.
         """
-        if not self._root.is_local or len(data) > RESERVE_BYTES or not self._is_reserve(RESERVE_PATH):
+        if not self._root.has_paths or len(data) > RESERVE_BYTES or not self._is_reserve(RESERVE_PATH):
             return False
         self._is_kept = False
         temporary = self._temporary()
@@ -299,7 +299,7 @@ class Reserve:
 
     def give_back(self, path: str) -> bool:
         """Make the reserve of an object that lies in its room; False when it does not lie there."""
-        if not self._root.is_local or not self._is_reserve(path):
+        if not self._root.has_paths or not self._is_reserve(path):
             return False
         try:
             os.replace(self._full(path), self._full(RESERVE_PATH))

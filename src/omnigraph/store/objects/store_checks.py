@@ -20,7 +20,7 @@ from omnigraph.public_values import PublicValue
 from omnigraph.store.objects.backend import NO_METER, Backend
 from omnigraph.store.objects.control_objects import open_backend
 from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
-from omnigraph.store.objects.uri import Location, endpoint_name
+from omnigraph.store.objects.uri import Location
 
 Outcome = Literal["ok", "warning", "failed", "skipped"]
 # Not in the order of their names, so that a store that lists by time is noticed.
@@ -89,13 +89,13 @@ def check_store(root: Location) -> StoreReport:
     finally:
         with suppress(StorageError):
             probe.backend.delete_prefix(probe.folder)
-    return StoreReport(root.uri, None if root.is_local else endpoint_name(), tuple(checks))
+    return StoreReport(root.uri, root.kind.endpoint_name() or None, tuple(checks))
 
 
 def _existing(root: Location) -> Location:
     """Return a location to check: of a directory that does not exist yet, the nearest one that does."""
     path = root.path
-    while root.is_local and not os.path.isdir(path):
+    while root.has_paths and not os.path.isdir(path):
         path = os.path.dirname(path)
     return Location(root.scheme, root.bucket, path)
 
@@ -131,18 +131,19 @@ def _check_permissions(probe: _Probe) -> str:
 
 
 def _check_conditional_put(probe: _Probe) -> str:
-    path = probe.path("conditional-put")
+    path, condition = probe.path("conditional-put"), f"`{probe.root.kind.create_condition}`"
     if not probe.backend.create(path, b"1"):
-        raise _Unfit("an object that does not exist cannot be created with `If-None-Match: *`")
+        raise _Unfit(f"an object that does not exist cannot be created with {condition}")
     if probe.backend.create(path, b"2") or probe.backend.get(path) != b"1":
-        raise _Unfit("`If-None-Match: *` is ignored: a second writer replaced the object, so commits would be lost")
-    return "hard links never replace a file" if probe.root.is_local else "`If-None-Match: *` is honoured"
+        raise _Unfit(f"{condition} is ignored: a second writer replaced the object, so commits would be lost")
+    return f"{condition} is honoured" if probe.root.kind.publishes_by_put else "hard links never replace a file"
 
 
 def _check_conditional_match(probe: _Probe) -> str:
-    if probe.root.is_local:
+    if probe.root.has_paths:
         raise _NotNeeded("files have no ETags")
     backend, path = probe.backend, probe.path("conditional-match")
+    condition = f"`{probe.root.kind.match_condition}`"
     backend.put(path, b"1")
     before = backend.info(path)
     backend.put(path, b"2")
@@ -150,15 +151,15 @@ def _check_conditional_match(probe: _Probe) -> str:
     if before is None or after is None or not before.e_tag or not after.e_tag or before.e_tag == after.e_tag:
         raise _Doubtful("objects have no ETags that change with their bytes; `verify --data` can only compare bytes")
     try:
-        if backend.put_if_match(path, b"3", before.e_tag):
-            raise _Doubtful("`If-Match` is ignored; commits do not depend on it, but other tools may")
-        if not backend.put_if_match(path, b"4", after.e_tag):
-            raise _Doubtful("`If-Match` refuses the current ETag; commits do not depend on it, but other tools may")
+        if backend.put_if_match(path, b"3", before):
+            raise _Doubtful(f"{condition} is ignored; commits do not depend on it, but other tools may")
+        if not backend.put_if_match(path, b"4", after):
+            raise _Doubtful(f"{condition} refuses the current object; commits do not depend on it, but other tools may")
     except StorageError as error:
         if error.storage_kind is not StorageKind.PERMANENT:
             raise
-        raise _Doubtful("`If-Match` is not implemented; commits do not depend on it, but other tools may") from error
-    return "`If-Match` is honoured"
+        raise _Doubtful(f"{condition} is not implemented; commits do not depend on it, but other tools may") from error
+    return f"{condition} is honoured"
 
 
 def _check_race(probe: _Probe) -> str:
@@ -191,7 +192,7 @@ def _check_large_file(probe: _Probe) -> str:
     if info is None or info.size_bytes != size or probe.backend.get(path) != chunk[:size]:
         raise _Unfit(f"a file of {size:,} bytes that was written in parts does not have its bytes")
     probe.backend.delete(path)
-    return f"{size:,} bytes" + ("" if probe.root.is_local else " in a multipart upload")
+    return f"{size:,} bytes" + ("" if probe.root.has_paths else " in a multipart upload")
 
 
 def _check_listing(probe: _Probe) -> str:
@@ -203,12 +204,12 @@ def _check_listing(probe: _Probe) -> str:
     if sorted(listed) != sorted(paths):
         missing = len(set(paths) - set(listed))
         raise _Unfit(f"{missing} of {len(paths)} objects that were just written are not listed")
-    if not probe.root.is_local and listed != sorted(paths):
+    if not probe.root.has_paths and listed != sorted(paths):
         raise _Unfit("objects are not listed in the order of their names, by which the newest version is found")
     probe.backend.delete_many(paths)
     if list(probe.backend.list(folder)):
         raise _Unfit("objects that were just deleted are still listed")
-    return "complete" if probe.root.is_local else "complete, and in the order of names"
+    return "complete" if probe.root.has_paths else "complete, and in the order of names"
 
 
 def _check_clock(probe: _Probe) -> str:

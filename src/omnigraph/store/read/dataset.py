@@ -22,6 +22,7 @@ from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
+from omnigraph.settings import mask_secrets
 from omnigraph.store.files.manifest_file import read_message, write_message
 from omnigraph.store.lance_schema import edit_schema, field_ids, field_messages, nested_field_ids
 from omnigraph.store.objects.failures import forbidden_in_directory, from_text
@@ -385,5 +386,5 @@ def storage_error(doing: str, error: BaseException) -> StorageError:
 
 def first_line(error: BaseException) -> str:
     """Return what an error says, without the stack of causes and source locations that Lance appends."""
-    text = str(error).strip()
+    text = mask_secrets(str(error).strip())
     return text.splitlines()[0].split(", /")[0][:300] if text else type(error).__name__

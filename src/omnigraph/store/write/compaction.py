@@ -194,7 +194,7 @@ def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True)
     """
     assert fragments_max >= 2
     fragments: Sequence[FragmentMetadata] = dataset.fragments
-    few = fragments_max if dataset.store.root.is_local else min(fragments_max, REMOTE_TAIL_FRAGMENTS_MAX)
+    few = min(fragments_max, REMOTE_TAIL_FRAGMENTS_MAX) if dataset.store.root.kind.has_round_trips else fragments_max
     if len(fragments) <= few:
         return None
     tail = _tail(fragments, fragments_max, few)

@@ -30,6 +30,7 @@ from omnigraph.lru import LruCache
 if TYPE_CHECKING:
     from omnigraph.store.objects.backend import Inspected
     from omnigraph.store.objects.control_objects import Objects
+    from omnigraph.store.objects.schemes import StoreKind
     from omnigraph.store.store import Store
 
 
@@ -123,9 +124,9 @@ NOTHING_TO_PROVE: Final = PendingProofs()
 class Prover:
     """Looks at staged files; remembers what it has proven, because staged files never change."""
 
-    def __init__(self, objects: Objects, is_local: bool) -> None:
+    def __init__(self, objects: Objects, kind: StoreKind) -> None:
         self._objects = objects
-        self._is_local = is_local
+        self._kind = kind
         self._proven: LruCache[str, Proof] = LruCache(PROOF_CACHE_MAX)
         self._verified: LruCache[str, bool] = LruCache(PROOF_CACHE_MAX)
 
@@ -138,13 +139,13 @@ class Prover:
         proven = [proof for path in sizes if (proof := self._proven.get(path))]
         if not unproven:
             return PendingProofs(proven)
-        if self._is_local and sum(size or 0 for size in unproven.values()) <= _INLINE_BYTES:
+        if not self._kind.has_round_trips and sum(size or 0 for size in unproven.values()) <= _INLINE_BYTES:
             return PendingProofs(
                 proven, [proof for path, size in unproven.items() for proof in self._prove(path, size)]
             )
         futures = [_pool(os.getpid()).submit(self._prove, path, size) for path, size in unproven.items()]
         pending = PendingProofs(proven, *futures)
-        if self._is_local:
+        if not self._kind.has_round_trips:
             pending.result()
         return pending
 
@@ -162,7 +163,7 @@ class Prover:
 
     def renamed(self, before: str, after: str) -> None:
         """Take over the proof of a file that got another name, if its bytes are what was looked at."""
-        if self._is_local and (proof := self._proven.get(before)) is not None:
+        if not self._kind.keeps_objects_whole and (proof := self._proven.get(before)) is not None:
             self.accept(replace(proof, path=after))
 
     def _prove(self, path: str, size: int | None) -> list[Proof]:
