@@ -43,7 +43,7 @@ test-long: setup ## the long campaigns, with everything else
 	@OMNIGRAPH_TEST_LONG=1 $(PYTEST)
 test-pythons: setup ## the quick tests under every other supported Python that this machine has
 	@$(RUN) tools/setup.py pythons
-bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
+bench: setup ## measure against the peers it installs first, and rewrite docs/appendix/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
 	@$(RUN) tools/draw.py

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [topic …]`: run every topic, or those named, and rewrite their part of `docs/benchmarks.md`."""
+"""`python -m benchmarks [topic …]`: run all or the named topics, and rewrite them in `docs/appendix/benchmarks.md`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "fairness": fairness.run,
     "clones": clones.run,
 }
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parent.parent / "docs" / "appendix" / "benchmarks.md"
 
 
 def main(names: Sequence[str]) -> None:

@@ -208,7 +208,7 @@ def _speed_table(runs: list[Run]) -> Table:
         for one in whole
     )
     about = (
-        "![Rows per second of each load with two cores](pictures/loads.svg)\n\n"
+        "![Rows per second of each load with two cores](../pictures/loads.svg)\n\n"
         "The ratio is the rate of our load on Spark with two cores by that of the line: above 1 ours is faster."
         " Plain Spark runs in a session of ours, whose JVM compiles for a quick start; its own JSON reader would gain"
         " from the other compiler."

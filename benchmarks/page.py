@@ -16,7 +16,7 @@ _SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
 def render_page(topics: Sequence[Topic], before: str = "") -> str:
-    """Return `docs/benchmarks.md` in full; sections of the page before that no topic replaces stay where they were."""
+    """Return `docs/appendix/benchmarks.md` in full; sections that no topic replaces stay where they were."""
     head = [
         "# Measurements",
         "",

@@ -158,14 +158,14 @@ def test_picture_of_layers_shows_imports_pointing_down() -> None:
 
 
 def test_bars_show_every_line_of_the_warm_reads() -> None:
-    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "benchmarks.md").read_text(encoding="utf-8")
     ratios = DRAW.read_ratios(page)
     assert len(ratios) == page.partition("| Line | Ours | Best peer |")[2].partition("\n\n")[0].count("\n") - 1 > 10
     assert any(ratio < 1 for *_, ratio in ratios), "lines where a peer is faster are shown, too"
 
 
 def test_bars_show_every_load_with_two_cores() -> None:
-    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "benchmarks.md").read_text(encoding="utf-8")
     rates = DRAW.load_rates(page)
     table = page.partition("| What | From | Cores | Time | Rows / s |")[2].partition("\n\n")[0]
     assert len(rates) == len(re.findall(r"\| 2 \| [\d.]+ s", table)) > 5

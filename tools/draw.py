@@ -1,7 +1,7 @@
 """Draws the pictures of the documents as SVG: the layers, the life of a commit, and bars for the measurements.
 
 `python tools/draw.py` rewrites docs/pictures/; it needs nothing but the standard library. The bars come from the table
-of warm reads and of loads in docs/benchmarks.md.
+of warm reads and of loads in docs/appendix/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+BENCHMARKS = ROOT / "docs" / "appendix" / "benchmarks.md"
 FONT = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"'
 # Readable on white and on dark pages: every picture brings its own background.
 PAPER, INK, SOFT, LINE = "#ffffff", "#1f2937", "#4b5563", "#9ca3af"

@@ -37,7 +37,7 @@ _REASONS: Mapping[str, str] = {
     "group_function": "about as fast as the best peer; which of the two is faster changes from run to run",
 }
 
-_PICTURE = "![Time of the fastest peer divided by ours, for each line of the table](pictures/reads.svg)"
+_PICTURE = "![Time of the fastest peer divided by ours, for each line of the table](../pictures/reads.svg)"
 
 
 def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[Cold]) -> tuple[Table, ...]:

@@ -20,7 +20,7 @@ from tests.support.query_fixtures import catalog_from
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "social"
-PAGE = ROOT / "docs" / "questions.md"
+PAGE = ROOT / "docs" / "appendix" / "questions.md"
 _QUESTION = re.compile(r"\*\*(\d+)\. (.+?)\*\*\n\n<!-- schema: \S+ -->\n```gq\n(.*?)\n```\n\n→ `(.*?)`\n", re.DOTALL)
 
 
