@@ -105,7 +105,7 @@ def test_secret_in_the_address_of_a_provider_is_refused(folder: Path, url: str) 
 def test_secret_in_the_address_of_storage_is_refused(folder: Path) -> None:
     write_folder(folder, storage="s3://ada:hunter2@bucket/team")
     assert config_codes(folder) == ["inline_secret"]
-    write_folder(folder, storage="gs://bucket/team")
+    write_folder(folder, storage="gcs://bucket/team")
     assert config_codes(folder) == ["invalid_storage"]
 
 

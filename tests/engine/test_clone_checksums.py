@@ -28,7 +28,7 @@ def source(s3_server: S3Server) -> str:
     text = random.Random(1)
     rows = [
         {"type": "P", "data": {"name": f"p{number}", "t": text.randbytes(COPY_CHUNK_BYTES // 8).hex()}}
-        for number in range(5)
+        for number in range(12)
     ]
     with og.init(s3_server.uri("g"), schema=SCHEMA) as graph:
         graph.load(rows)

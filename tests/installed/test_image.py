@@ -172,7 +172,7 @@ def test_compose_commands_of_the_page_run(image: Image, settings: Path, tmp_path
     with serving(image, list(server["command"]), tmp_path / "log", **given) as (_, url):
         answer = httpx.post(f"{url}/graphs/supply/query", json=COUNT, headers=HEADERS, timeout=30)
         assert '"packages":60' in answer.text.replace(" ", ""), answer.text
-        [line] = [line for line in PAGE.splitlines() if line.startswith("omnigraph doctor ")]
+        [line] = [line for line in PAGE.splitlines() if line.startswith("omnigraph doctor s3:")]
         done = run(image, *shlex.split(line), variables=variables)
         assert done.returncode == 0, done.stdout + done.stderr
         assert httpx.get(f"{url}/readyz", headers=HEADERS, timeout=30).status_code == 200

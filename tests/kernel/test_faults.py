@@ -214,7 +214,7 @@ def test_no_graph_at_the_address_says_how_to_make_one(root: str) -> None:
     assert not Path(root).exists()
 
 
-@pytest.mark.parametrize("address", ["gs://bucket/graph", "http://host/graph", "", "s3://", "ftp://x/y"])
+@pytest.mark.parametrize("address", ["gcs://bucket/graph", "http://host/graph", "", "s3://", "ftp://x/y"])
 def test_unknown_scheme_is_a_usage_error_that_lists_the_forms(address: str) -> None:
     with pytest.raises(UsageError, match="s3://bucket/prefix"):
         open_graph(address)
