@@ -30,6 +30,8 @@ from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 from omnigraph.spark.java import find_java
 
 T = TypeVar("T")
+# The modules of Py4J that log.
+_PY4J: Final = ("java_gateway", "clientserver")
 
 _POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
@@ -327,11 +329,12 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
             thread.join(_POLL_SECONDS)
             report(_count_done_tasks(context, group))
     except BaseException:
-        context.cancelJobGroup(group)
+        # Ctrl-C reaches Spark, too. Py4J logs a traceback in every thread that waits for an answer when Spark stops.
+        waiting = {thread.ident, threading.get_ident()}
+        logging.getLogger().addFilter(lambda record: record.thread not in waiting or record.module not in _PY4J)
+        with suppress(PySparkException, Py4JError, OSError):
+            context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
-        if thread.is_alive():
-            # Py4J logs a traceback in the abandoned thread when Spark stops before the answer of its job.
-            logging.getLogger().addFilter(lambda record: record.thread != thread.ident)
         raise
     if isinstance(outcome.error, PySparkException | Py4JError | OSError):
         raise _job_failure(stage, outcome.error) from outcome.error
