@@ -329,9 +329,12 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
             thread.join(_POLL_SECONDS)
             report(_count_done_tasks(context, group))
     except BaseException:
-        # Ctrl-C reaches Spark, too. Py4J logs a traceback in every thread that waits for an answer when Spark stops.
-        waiting = {thread.ident, threading.get_ident()}
-        logging.getLogger().addFilter(lambda record: record.thread not in waiting or record.module not in _PY4J)
+        # Ctrl-C reaches Spark, too. Py4J logs a traceback in every thread that waits for an answer when Spark stops:
+        # in that of the job, which is given up, and in this one.
+        job_thread, own_thread = thread.ident, threading.get_ident()
+        logging.getLogger().addFilter(
+            lambda record: record.thread != job_thread and (record.thread != own_thread or record.module not in _PY4J)
+        )
         with suppress(PySparkException, Py4JError, OSError):
             context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
