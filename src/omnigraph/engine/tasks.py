@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 import orjson
 import pyarrow as pa
 
+from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.store.objects.schemes import STORES
@@ -219,7 +220,7 @@ class Threads:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
-        raise NotImplementedError("a distributed frame is read where it is")
+        raise UsageError("a distributed frame is read where it is, not in this process; load a file or a table instead")
 
 
 def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:

@@ -1,0 +1,27 @@
+"""Where tasks run without being told otherwise: in this process, which reads no distributed frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.engine.runners import ThisProcess
+from omnigraph.engine.tasks import Threads
+from omnigraph.errors import UsageError
+from omnigraph.graph import session_of
+
+
+def test_session_runs_in_its_process_unless_told_otherwise(tmp_path: Path) -> None:
+    with og.init(tmp_path / "g.omni", "node P { name: String @key }") as graph:
+        runners = session_of(graph).runners
+    assert runners.by_size(10**15, 1).engine == "local"
+    assert runners.by_input(10**15, [], "load a file").engine == "local"
+
+
+def test_distributed_frame_is_refused_in_this_process() -> None:
+    with pytest.raises(UsageError, match="load a file"):
+        ThisProcess().by_input(1, [object()], "load a file")
+    with pytest.raises(UsageError, match="read where it is"):
+        Threads().map_frame("reading", object(), iter, "path string")
