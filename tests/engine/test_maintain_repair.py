@@ -293,6 +293,21 @@ def test_read_of_a_lost_version_names_repair(graph: Graph) -> None:
     assert caught.value.code == "graph.version_lost"
 
 
+def test_read_of_a_deleted_branch_after_cleanup_is_reclaimed_not_lost(graph: Graph) -> None:
+    graph.branches.create("b")
+    commit = graph.ingest([{"type": "Person", "data": {"name": "d"}}], branch="b").commit
+    assert commit is not None
+    fork = graph.snapshot("b").state.pins[PERSON].ref
+    graph.branches.delete("b")
+    graph.close()
+    # Cleanup goes by the age of files, so the catalog of a deleted branch may outlive its data.
+    for manifest in Path(graph.uri, fork.directory, "_versions").iterdir():
+        manifest.unlink()
+    with pytest.raises(GraphError) as caught:
+        og.open(graph.uri).query("query q() { match { $p: Person } return { $p.name } }", at=commit.commit_id)
+    assert caught.value.code == "graph.version_reclaimed"
+
+
 def test_repair_without_a_newer_version_says_what_to_do(graph: Graph) -> None:
     for file in Path(by_path(graph).uri, "data").iterdir():
         file.unlink()

@@ -40,7 +40,7 @@ class Kernel:
         self.store = store
         self.read_only = read_only
         self.heads = BranchHeads(store, accepts_old_format=accepts_old_format)
-        self.links = Links(store, read_only=read_only)
+        self.links = Links(store, self.heads, read_only=read_only)
         self.commit_loop = CommitLoop(store, self.heads, self.links)
         self._names = NameRecord(store, self.heads)
         self._request_key: RequestKey | None = None

@@ -12,7 +12,8 @@ from contextlib import suppress
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.limits import LINK_CACHE_MAX
 from omnigraph.lru import LruCache
-from omnigraph.manifest.model import Link, Pin, Snapshot
+from omnigraph.manifest.heads import BranchHeads
+from omnigraph.manifest.model import MAIN, Link, Pin, Snapshot
 from omnigraph.manifest.plan import Receipt
 from omnigraph.store.files.reachability import stored_versions
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -22,8 +23,9 @@ from omnigraph.store.store import Store
 class Links:
     """The links of one opened graph."""
 
-    def __init__(self, store: Store, *, read_only: bool) -> None:
+    def __init__(self, store: Store, heads: BranchHeads, *, read_only: bool) -> None:
         self._store = store
+        self._heads = heads
         self._read_only = read_only
         # Versions known to be linked; an evicted one is checked again.
         self._linked: LruCache[DatasetRef, bool] = LruCache(LINK_CACHE_MAX)
@@ -46,9 +48,8 @@ class Links:
             raise self._removed(snapshot, pin) from error
 
     def _removed(self, snapshot: Snapshot, pin: Pin) -> GraphError:
-        """Return the error for a version that is gone; cleanup never removes one that the newest state pins."""
-        # Cleanup may have removed the next version of the catalog too, so what counts is the newest.
-        if max(stored_versions(self._store, snapshot.ref.path, snapshot.ref.branch), default=0) > snapshot.version:
+        """Return the error for a version that is gone; cleanup never removes one that a head pins."""
+        if not self._is_head(snapshot):
             return GraphError(
                 f"version {pin.version} of `{pin.table_key}` was removed by cleanup; read a newer commit",
                 code="graph.version_reclaimed",
@@ -62,6 +63,15 @@ class Links:
             type_key=pin.table_key,
             version=pin.version,
         )
+
+    def _is_head(self, snapshot: Snapshot) -> bool:
+        """Return True if a snapshot is the newest of a branch that exists; the catalog of a deleted one may be left."""
+        branches = self._heads.refresh(MAIN, None).snapshot.state.branches.values()
+        if snapshot.ref.branch is not None and all(branch.branch_id != snapshot.ref.branch for branch in branches):
+            return False
+        # Cleanup may have removed the next version of the catalog too, so what counts is the newest.
+        newest = max(stored_versions(self._store, snapshot.ref.path, snapshot.ref.branch), default=0)
+        return newest <= snapshot.version
 
     def unfinished(self, snapshot: Snapshot) -> tuple[Link, ...]:
         """Return the links of a snapshot that are not known to be in place."""
