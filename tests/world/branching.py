@@ -23,7 +23,7 @@ from tests.world.merge_model import (
 )
 from tests.world.model import Commit, Model, State
 from tests.world.schema_merge import is_rewritten, merge_schemas
-from tests.world.schema_model import Schema, Type, convert
+from tests.world.schema_model import Property, Schema, Type, convert
 from tests.world.steps import Step
 
 # Few names, so that a name often comes back as another branch.
@@ -323,7 +323,7 @@ def _expect_replay(
     """Say what a change of data makes of a branch that may have another schema."""
     gone = set(step.errors)
     is_pick = step.kind == "cherry_pick"
-    before, after = states[0], {key: dict(rows) for key, rows in states[2].items()}
+    before, after = ({key: dict(rows) for key, rows in states[side].items()} for side in (0, 2))
     misfits = False
     for id_, type_ in own.items():
         changed = [
@@ -354,18 +354,32 @@ def _expect_replay(
                     convert(value, there.base)
                 except ValueError:
                     misfits = True
-        if changed and any(one.is_required and type_.find(one.id) is None for one in here.properties):
-            step.errors |= {"merge.conflict"}
+        for one in here.properties:
+            if changed and one.is_required and type_.find(one.id) is None:
+                # Where states are compared, a required property that one of them lacks has its default.
+                if one.default is None:
+                    step.errors |= {"merge.conflict"}
+                for rows in (before.get(id_, {}), after.get(id_, {})):
+                    rows |= {entity: _filled(model, row, one) for entity, row in rows.items()}
     if misfits:
         step.errors |= {"merge.conflict"}
         step.must_fail, step.state = True, states[1]
         return step
-    sides = Sides(model, schema, states, (schema, schema))
+    sides = Sides(model, schema, (before, states[1], after), (schema, schema))
     if step.errors - gone:
         sides.may_conflict = True
     expected = sides.expect(step, random)
     expected.errors |= gone
     return expected
+
+
+def _filled(model: Model, row: Any, new: Property) -> Any:
+    """Return a row with the default of a property that it lacks."""
+    if isinstance(row, UnknownRow) or new.id in row or new.default is None:
+        return row
+    filled = dict(row)
+    model.set_value(filled, new.id, new.default)
+    return filled
 
 
 def _refused(step: Step, kinds: set[str]) -> Step:
