@@ -87,7 +87,6 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
         access=graph_access(graph.uri, operation),
         scratch="",
         schema=InputSchema(schema.ir, schema.ir_hash),
-        base_version=None,
         targets=targets,
     )
     start = time.perf_counter()

@@ -14,10 +14,11 @@ from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
 from omnigraph.engine.infer.api import InferredSchema
 from omnigraph.engine.infer.api import infer_schema as infer
+from omnigraph.engine.input.ndjson.reader import Data
 from omnigraph.engine.input.splits import Path as Source
-from omnigraph.engine.load.job import LoadReport
 from omnigraph.engine.load.load import OnError
 from omnigraph.engine.load.load import load as load_input
+from omnigraph.engine.load.report import LoadReport
 from omnigraph.engine.load.transaction import LateProperties, no_late_properties
 from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.maintain.optimize import OptimizeReport
@@ -50,7 +51,7 @@ def running_on(
 @complete_docs(Graph.load, ENGINE_DOCS)
 def load(
     graph: Graph,
-    data: Source | Sequence[Source] = (),
+    data: Data = None,
     *,
     nodes: Mapping[str, Any] | None = None,
     edges: Mapping[str, Any] | None = None,
@@ -74,35 +75,15 @@ def load(
     commits_empty: bool = False,
     late_properties: LateProperties = no_late_properties,
 ) -> LoadReport:
-    """Load an input of any size as one commit.
+    """Load data like `Graph.load`, where the caller says.
 
     Args:
-        data: NDJSON files, whose lines name their types: paths, directories, glob patterns or addresses of objects.
-        nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers). Frames
-            that are not Spark's are written to temporary files, which executors on other machines cannot read.
-        edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
-        job_id: Idempotency key; a load with the same key and input is applied at most once.
-        on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
-        on_duplicate: Entities of the input with the same key: an `error`, or load the `first` or the `last` of them.
-            This is decided before other rules are checked.
-        max_errors: How many entities a quarantine may leave out before the load fails.
-        report: Directory for `report.json` and `rejected.ndjson`.
-        embed: Make the `@embed` vectors that the input does not have from their texts.
         actor: Who writes; by default the actor of the graph.
         properties: Further properties of the commit, such as where the input came from; with them, its property
             `counts` has the number of entities by type, and `rejected` that of entities that were left out.
         commits_empty: Commit an input without entities as well, for the sake of its properties.
         late_properties: Returns more properties of the commit; called with what is rejected when everything is staged.
         is_input_digested: Compare the input of a repeated `job_id`; without it, the key alone decides.
-
-    Returns:
-        What was loaded and rejected, and the commit, if there was anything to publish.
-
-    Raises:
-        UsageError: An argument or a file cannot be used.
-        DataError: The input breaks a rule of the schema; nothing was written.
-        JobExists: `job_id` was used for another input.
-        PipelineUnavailable: The input needs Spark, which is not installed.
 
     Example:
         >>> import pyarrow as pa

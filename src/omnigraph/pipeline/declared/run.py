@@ -20,7 +20,7 @@ import orjson
 
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
-from omnigraph.engine.load.job import LoadReport, RejectedLine, prepare_folder
+from omnigraph.engine.load.report import LoadReport, RejectedLine, prepare_folder
 from omnigraph.engine.tasks import Progress, describing_stages, reporting_to
 from omnigraph.errors import BranchNotFound, ConflictError
 from omnigraph.graph import Graph

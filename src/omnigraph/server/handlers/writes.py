@@ -6,17 +6,16 @@ Thin: the graph does the work and enforces its policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from omnigraph import wire
 from omnigraph.engine.authorization import on_target
-from omnigraph.engine.load.ingest import load as load_any_size
-from omnigraph.engine.load.ingest import without_path
+from omnigraph.engine.load.load import load as load_input
 from omnigraph.engine.schema import apply, plan
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.lang.diagnostic import Source
 from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
@@ -72,17 +71,26 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLines) -> IngestReceipt:
     """Load in this process, whatever the size: a server starts no Spark."""
-    with without_path(str(data)) if isinstance(data, Path) else nullcontext():
-        return load_any_size(
+    with _without_path(str(data)) if isinstance(data, Path) else nullcontext():
+        report = load_input(
             session_of(call.graph).with_message(request.message),
             data,
-            None,
-            None,
             mode=request.mode,
             on_duplicate=request.on_duplicate,
             branch=request.branch,
             from_branch=request.from_,
         )
+    return report.receipt
+
+
+@contextmanager
+def _without_path(path: str) -> Iterator[None]:
+    """Call the file of a body `the input` in errors, because the client never saw it."""
+    try:
+        yield
+    except OmniGraphError as error:
+        error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        raise
 
 
 # A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
