@@ -24,7 +24,7 @@ from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, scan_in_process
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.merge.conflicts import ResolutionsInput
-from omnigraph.engine.schema import Schema, SchemaReceipt
+from omnigraph.engine.schema import Schema
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Progress, report_progress, reporting_to
 from omnigraph.errors import OmniGraphError
@@ -34,7 +34,7 @@ from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, MAINTAIN_LOCAL_ROWS_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.verify_on_spark import check_on_spark
-from omnigraph.public_values import MergeReceipt, Mode, OnDuplicate
+from omnigraph.public_values import MergeReceipt, Mode, OnDuplicate, SchemaReceipt
 from omnigraph.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
 
 
