@@ -153,11 +153,13 @@ def on_engine(name: str, method: Callable[Concatenate[Any, _P], _R], find: str) 
         return result
 
     run.__name__ = run.__qualname__ = name
-    own = [
-        item for item in signature(run).parameters.values() if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    graph, *places = [
+        item
+        for item in signature(run).parameters.values()
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
     ]
-    _, *taken = signature(method).parameters.values()
-    parameters = [own[0], *taken, *own[1:]]
+    _, *options = signature(method).parameters.values()
+    parameters = [graph, *options, *places]
     run.__signature__ = signature(method).replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__doc__ = merge_docstrings(getdoc(method) or "", ENGINE_DOCS, [item.name for item in parameters])
     return cast(OnEngine[_P, _R], run)
