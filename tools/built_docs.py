@@ -10,11 +10,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from tests.support.language_codes import MIGRATION_CODES, QUERY_CODES, SCHEMA_CODES
 from tools import architecture, cli_reference, functions, tables
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -28,7 +29,9 @@ REFERENCES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "functions": functions.render_functions,
         "layers": architecture.render_layers,
         "limits": tables.render_limits,
+        "query_codes": partial(tables.render_codes, QUERY_CODES),
         "routes": tables.render_routes,
+        "schema_codes": partial(tables.render_codes, {**SCHEMA_CODES, **MIGRATION_CODES}),
         "server_routes": tables.render_server_routes,
         "settings": tables.render_settings,
         "stop_words": tables.render_stop_words,

@@ -84,8 +84,8 @@ def spellings(item: Any) -> Iterator[tuple[str, str]]:
     first, *others = item.opts
     default = (
         ""
-        if item.is_flag or item.default in (None, ())
-        else f" Default: {getattr(item.default, 'value', item.default)}."
+        if item.is_flag or item.default in (None, (), "")
+        else f" Default: `{getattr(item.default, 'value', item.default)}`."
     )
     yield f"{first}{value}", f"{item.help}{default}"
     yield from ((f"{name}{value}", f"The same as `{first}`.") for name in others)

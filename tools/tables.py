@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -68,6 +68,11 @@ def render_errors() -> str:
         for code, kind in ERRORS.items()
     ]
     return render_table(("Code", "HTTP status", "Exit status", "Retry", "Meaning"), rows)
+
+
+def render_codes(codes: Mapping[str, str]) -> str:
+    """Return the table of the diagnostic codes of a language."""
+    return render_table(("Code", "Meaning"), codes.items())
 
 
 def render_routes() -> str:
