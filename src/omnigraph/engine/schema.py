@@ -16,7 +16,7 @@ from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.past_schemas import THEN, Reshaping, compare, compare_columns
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange, changed_keys
-from omnigraph.engine.session import GraphSession, SchemaCheck
+from omnigraph.engine.session import GraphSession, SchemaCheck, reports_progress
 from omnigraph.engine.tasks import TaskStore, graph_access
 from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
@@ -383,6 +383,7 @@ class Schema(SchemaProtocol):
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
         return plan(self._session, schema_source(schema), allow_data_loss, branch)
 
+    @reports_progress
     def apply(
         self,
         schema: str | Path,
