@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.schema import SchemaReceipt
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import (
@@ -27,7 +26,7 @@ from omnigraph.limits import (
     SERVER_STREAM_WAIT_SECONDS,
     SERVER_STREAMS_BYTES_MAX,
 )
-from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
+from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt, SchemaReceipt
 from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
 from omnigraph.server.registry import ServedGraph
