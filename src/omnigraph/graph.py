@@ -22,9 +22,10 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.runners import Runners
+from omnigraph.engine.runners import ThisProcess
 from omnigraph.engine.schema import Schema
-from omnigraph.engine.session import GraphSession
+from omnigraph.engine.session import GraphSession, reports_progress
+from omnigraph.engine.session import session_of as session_of
 from omnigraph.errors import CommitNotFound, UsageError
 from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
     from omnigraph.engine.load.report import LoadReport
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
+    from omnigraph.engine.tasks import Progress
     from omnigraph.manifest.upgrade import UpgradeReport
+    from omnigraph.spark.executors import Engine
     from omnigraph.store.objects.store_checks import StoreReport
 
 
@@ -193,18 +196,6 @@ def _location(uri: str | Path) -> Location:
     return Location.parse(str(uri))
 
 
-def session_of(graph: Graph) -> GraphSession:
-    """Return the session of an open graph, for other parts of this package; not a stable interface."""
-    return graph._session
-
-
-def running_on(graph: Graph, runners: Runners) -> Graph:
-    """Return a graph whose long operations run where `runners` choose, for other parts of this package."""
-    other = Graph.__new__(Graph)
-    other._attach(graph._session.running_on(runners), graph._caches)
-    return other
-
-
 @inherit_docs(GraphProtocol)
 class Graph(GraphHistory):
     """An open graph.
@@ -247,8 +238,43 @@ class Graph(GraphHistory):
             >>> graph.acting_as("ann").mutate('query q() { insert Person { name: "Cid" } }').commit.actor
             'ann'
         """
+        return self._with_session(self._session.acting_as(actor, request_id))
+
+    def on(
+        self,
+        engine: Engine = "auto",
+        *,
+        spark: Any = None,
+        master: str | None = None,
+        progress: Progress | None = None,
+    ) -> Graph:
+        """Return this graph with long operations that run where you say: loads, merges, embeddings, maintenance, and
+        changes of the schema.
+
+        Args:
+            engine: `local` runs in this process, `spark` on executors, `auto` chooses by size, and does without Spark
+                where it is not installed.
+            spark: A running Spark session to use; by default the active one, or a new one.
+            master: The master of a new Spark session; by default Spark runs on this machine.
+            progress: Called with each stage and how much of it is done.
+
+        Returns:
+            The graph; caches and background work are shared.
+
+        Raises:
+            UsageError: The engine is unknown, or arguments contradict each other.
+
+        Example:
+            >>> graph.on("local").maintenance.verify().is_sound
+            True
+        """
+        from omnigraph.spark.executors import RunnerChoice
+
+        return self._with_session(self._session.running_on(RunnerChoice(engine, master, spark), progress))
+
+    def _with_session(self, session: GraphSession) -> Graph:
         other = Graph.__new__(Graph)
-        other._attach(self._session.acting_as(actor, request_id), self._caches)
+        other._attach(session, self._caches)
         return other
 
     @property
@@ -277,6 +303,7 @@ class Graph(GraphHistory):
         queries = query_source(source)
         return mutate(session, queries, name, params, branch, if_commit, caches=self._caches, dry_run=dry_run)
 
+    @reports_progress
     def load(
         self,
         data: Data = None,
@@ -317,10 +344,10 @@ class Graph(GraphHistory):
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
         from omnigraph.engine.load.load import load
-        from omnigraph.spark.executors import RunnerChoice
 
+        there = self.on() if isinstance(self._session.runners, ThisProcess) else self
         return load(
-            self._session.with_message(message).running_on(RunnerChoice("auto")),
+            there._session.with_message(message),
             data,
             nodes=nodes,
             edges=edges,
@@ -376,6 +403,7 @@ class Graph(GraphHistory):
             dialect=dialect,
         )
 
+    @reports_progress
     def embed(
         self,
         branch: str = MAIN,

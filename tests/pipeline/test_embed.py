@@ -205,7 +205,7 @@ def test_load_embed_of_a_schema_without_embed_is_refused(tmp_path: Path, provide
 
 def test_embed_unknown_engine_is_refused(graph: og.Graph) -> None:
     with pytest.raises(UsageError, match="unknown engine"):
-        pipeline.embed(graph, engine="abacus")  # type: ignore[arg-type]  # that is the point
+        pipeline.embed(graph, engine="abacus")  # type: ignore[call-overload]  # that is the point
 
 
 def test_site_carries_the_provider_and_its_key_but_no_other_secret(

@@ -46,7 +46,7 @@ def test_one_of_several_duplicates_is_loaded(
     graph: Graph, choice: str, index: int, mode: str, split_bytes: int
 ) -> None:
     with splits_of(split_bytes):
-        report = pipeline.load(graph, "p.ndjson", mode=mode, on_duplicate=choice)  # type: ignore[arg-type]
+        report = pipeline.load(graph, "p.ndjson", mode=mode, on_duplicate=choice)
     assert ages(graph) == {key: listed[index] for key, listed in AGES.items()}
     assert report.total_entities == len(AGES)
 
@@ -104,7 +104,7 @@ def test_entities_by_id_alone_are_chosen_alike_by_both_writers(graph: Graph) -> 
     for choice, expected in (("error", 3), ("first", 1), ("last", 3)):
         graph.load(rows, on_duplicate=choice)  # type: ignore[arg-type]
         assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
-        pipeline.load(graph, "u.ndjson", on_duplicate=choice)  # type: ignore[arg-type]
+        pipeline.load(graph, "u.ndjson", on_duplicate=choice)
         assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
 
 
@@ -173,7 +173,7 @@ def test_ragged_rows_that_are_not_utf8_are_reported_by_line(graph: Graph, capsys
 
 
 def test_characters_across_blocks_stay_whole(graph: Graph) -> None:
-    from omnigraph.engine.input.read_split import _MarkedBytes
+    from omnigraph.engine.input.csv_bytes import MarkedBytes
 
     text = "aé€😀\n".encode() * 3 + b"\xf0\x9f"
     for size in range(1, 9):
@@ -184,7 +184,7 @@ def test_characters_across_blocks_stay_whole(graph: Graph) -> None:
             def read(self, _: int, pieces: list[bytes] = pieces) -> bytes:
                 return pieces.pop(0) if pieces else b""
 
-        stream, read = _MarkedBytes(Stream()), b""
+        stream, read = MarkedBytes(Stream()), b""
         while piece := stream.read(size):
             read += piece
             position += 1

@@ -15,7 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints, pipeline
-from omnigraph.engine.maintain import maintenance
+from omnigraph.engine.maintain import maintenance, verify_buckets
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import Finding, VerifyReport
@@ -27,7 +27,6 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
-from omnigraph.pipeline import verify_on_spark
 from omnigraph.spark import executors
 from omnigraph.spark.executors import Executors
 from omnigraph.store.index.index_build import coverage
@@ -237,8 +236,17 @@ def said(report: VerifyReport) -> tuple[Sequence[Finding], bool, int]:
     return report.findings, report.is_sound, report.unreferenced_files
 
 
+def test_verify_by_bucket_tells_what_verify_in_memory_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "start_executors", lambda master: ThreadsAsExecutors())
+    compare_verify(tmp_path)
+
+
 @pytest.mark.spark
 def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path: Path) -> None:
+    compare_verify(tmp_path)
+
+
+def compare_verify(tmp_path: Path) -> None:
     for name, (harm, count) in DAMAGES.items():
         graph = grown(tmp_path / name)
         harm(graph)
@@ -246,7 +254,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         graph.close()
         expected = og.open(uri).maintenance.verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
-        with patch.object(verify_on_spark, "MAINTAIN_TASK_ROWS", 16):
+        with patch.object(verify_buckets, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
         assert said(found) == said(expected), name
 

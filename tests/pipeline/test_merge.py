@@ -358,7 +358,7 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
 
 def test_merge_of_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown engine `sparc`"):
-        pipeline.merge(og.init(tmp_path / "g", SCHEMA), "review", engine="sparc")  # type: ignore[arg-type]
+        pipeline.merge(og.init(tmp_path / "g", SCHEMA), "review", engine="sparc")  # type: ignore[call-overload]
 
 
 @pytest.mark.slow

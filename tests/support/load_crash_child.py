@@ -50,11 +50,11 @@ def _load(
         load(
             Graph(kernel),
             file,
-            mode=mode,  # type: ignore[arg-type]
+            mode=mode,
             branch=branch,
             from_branch=MAIN if branch == NEW_BRANCH else None,
             job_id="job",
-            on_error=on_error,  # type: ignore[arg-type]
+            on_error=on_error,
             report=folder / "report",
             engine="local",
         )

@@ -90,7 +90,7 @@ def load_bytes(graph: Graph, raw: bytes, folder: Path, mode: str, **options: Any
     """Load NDJSON in process."""
     file = folder / "input.ndjson"
     file.write_bytes(raw)
-    return load(graph, file, mode=mode, **{"engine": "local", **options})  # type: ignore[arg-type]
+    return load(graph, file, mode=mode, **{"engine": "local", **options})
 
 
 def told(error: OmniGraphError) -> dict[str, Any]:

@@ -2,291 +2,80 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from inspect import getdoc, signature
+from operator import attrgetter
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from omnigraph.docstrings import complete_docs
+from omnigraph.docstrings import complete_docs, merge_docstrings
 from omnigraph.engine.branches import Branches
-from omnigraph.engine.embed import EmbedReceipt
-from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
 from omnigraph.engine.infer.api import InferredSchema
 from omnigraph.engine.infer.api import infer_schema as infer
-from omnigraph.engine.input.ndjson.reader import Data
 from omnigraph.engine.input.splits import Path as Source
-from omnigraph.engine.load.load import OnError
-from omnigraph.engine.load.load import load as load_input
-from omnigraph.engine.load.report import LoadReport
-from omnigraph.engine.load.transaction import LateProperties, no_late_properties
 from omnigraph.engine.maintain.maintenance import Maintenance
-from omnigraph.engine.maintain.optimize import OptimizeReport
-from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, scan_in_process
-from omnigraph.engine.maintain.verify import verify as run_verify
-from omnigraph.engine.merge.conflicts import ResolutionsInput
-from omnigraph.engine.schema import Schema, SchemaReceipt
-from omnigraph.engine.session import View
-from omnigraph.engine.tasks import Progress, report_progress, reporting_to
-from omnigraph.errors import OmniGraphError
-from omnigraph.graph import Graph, session_of
-from omnigraph.graph import running_on as graph_running_on
-from omnigraph.lang.catalog import Type, TypeKey
-from omnigraph.limits import LOAD_ERRORS_MAX, MAINTAIN_LOCAL_ROWS_MAX
-from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.verify_on_spark import check_on_spark
-from omnigraph.public_values import MergeReceipt, Mode, OnDuplicate
-from omnigraph.spark.executors import ENGINE_DOCS, Engine, Executors, RunnerChoice
+from omnigraph.engine.schema import Schema
+from omnigraph.engine.tasks import Progress, reporting_to
+from omnigraph.graph import Graph
+from omnigraph.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R", covariant=True)
 
 
-@contextmanager
-def running_on(
-    graph: Graph, engine: Engine, spark: Any, master: str | None, progress: Progress | None
-) -> Iterator[Graph]:
-    """Yield the graph with long operations that run where the caller says, and report their progress."""
-    with reporting_to(progress):
-        yield graph_running_on(graph, RunnerChoice(engine, master, spark))
+class OnEngine(Protocol[_P, _R]):
+    """A method of an open graph as a function that takes the graph, and where to run."""
+
+    @overload
+    def __call__(self, graph: Graph, *arguments: _P.args, **options: _P.kwargs) -> _R: ...
+    # A type cannot add keywords to those of another function, so only these are checked where one of them is used.
+    @overload
+    def __call__(
+        self,
+        graph: Graph,
+        *arguments: Any,
+        engine: Engine = ...,
+        spark: Any = ...,
+        master: str | None = ...,
+        progress: Progress | None = ...,
+        **options: Any,
+    ) -> _R: ...
 
 
-@complete_docs(Graph.load, ENGINE_DOCS)
-def load(
-    graph: Graph,
-    data: Data = None,
-    *,
-    nodes: Mapping[str, Any] | None = None,
-    edges: Mapping[str, Any] | None = None,
-    mode: Mode = "merge",
-    branch: str = MAIN,
-    from_branch: str | None = None,
-    job_id: str | None = None,
-    on_error: OnError = "fail",
-    on_duplicate: OnDuplicate = "error",
-    max_errors: int = LOAD_ERRORS_MAX,
-    report: str | os.PathLike[str] | None = None,
-    embed: bool = False,
-    message: str | None = None,
-    actor: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-    properties: Mapping[str, str] | None = None,
-    is_input_digested: bool = True,
-    commits_empty: bool = False,
-    late_properties: LateProperties = no_late_properties,
-) -> LoadReport:
-    """Load data like `Graph.load`, where the caller says.
+def on_engine(name: str, method: Callable[Concatenate[Any, _P], _R], find: str) -> OnEngine[_P, _R]:
+    """Return a method of `Graph`, or of a part of it, as a function that takes an engine; `find` is its path."""
 
-    Args:
-        actor: Who writes; by default the actor of the graph.
-        properties: Further properties of the commit, such as where the input came from; with them, its property
-            `counts` has the number of entities by type, and `rejected` that of entities that were left out.
-        commits_empty: Commit an input without entities as well, for the sake of its properties.
-        late_properties: Returns more properties of the commit; called with what is rejected when everything is staged.
-        is_input_digested: Compare the input of a repeated `job_id`; without it, the key alone decides.
+    def run(
+        graph: Graph,
+        *arguments: Any,
+        engine: Engine = "auto",
+        spark: Any = None,
+        master: str | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> _R:
+        there = graph.on(engine, spark=spark, master=master, progress=progress)
+        result: _R = attrgetter(find)(there)(*arguments, **options)
+        return result
 
-    Example:
-        >>> import pyarrow as pa
-        >>> from omnigraph import pipeline
-        >>> pipeline.load(graph, nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
-        2
-    """
-    session = session_of(graph if actor is None else graph.acting_as(actor)).with_message(message)
-    with reporting_to(progress):
-        return load_input(
-            session.running_on(RunnerChoice(engine, master, spark)),
-            data,
-            nodes=nodes,
-            edges=edges,
-            mode=mode,
-            branch=branch,
-            from_branch=from_branch,
-            job_id=job_id,
-            on_error=on_error,
-            on_duplicate=on_duplicate,
-            max_errors=max_errors,
-            report=report,
-            embed=embed,
-            properties=properties,
-            is_input_digested=is_input_digested,
-            commits_empty=commits_empty,
-            late_properties=late_properties,
-        )
+    run.__name__ = run.__qualname__ = name
+    graph, *places = [
+        item
+        for item in signature(run).parameters.values()
+        if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    ]
+    _, *options = signature(method).parameters.values()
+    parameters = [graph, *options, *places]
+    run.__signature__ = signature(method).replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__doc__ = merge_docstrings(getdoc(method) or "", ENGINE_DOCS, [item.name for item in parameters])
+    return cast(OnEngine[_P, _R], run)
 
 
-@complete_docs(Branches.merge, ENGINE_DOCS)
-def merge(
-    graph: Graph,
-    source: str,
-    into: str = MAIN,
-    *,
-    delete_branch: bool = False,
-    resolutions: ResolutionsInput = None,
-    message: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-) -> MergeReceipt:
-    """Merge a branch like `graph.branches.merge`, on Spark if it is large.
-
-    With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
-    many conflicts are reported, and resolutions of rule violations need `engine="local"`.
-
-    Raises:
-        MergeConflict: Both sides changed the same entity; nothing was written.
-        BranchNotFound: One of the branches does not exist.
-        PipelineUnavailable: Spark was asked for and is not installed.
-
-    Example:
-        >>> from omnigraph import pipeline
-        >>> branch = graph.branches.create("review")
-        >>> pipeline.merge(graph, "review", delete_branch=True).outcome.value
-        'already_up_to_date'
-    """
-    session_of(graph).kernel.reject_read_only()
-    with running_on(graph, engine, spark, master, progress) as there:
-        session_of(there).runners.require()
-        return there.branches.merge(source, into, delete_branch=delete_branch, resolutions=resolutions, message=message)
-
-
-@complete_docs(Graph.embed, ENGINE_DOCS)
-def embed(
-    graph: Graph,
-    branch: str = MAIN,
-    *,
-    types: Sequence[str] | None = None,
-    mode: EmbedMode = "fill_missing",
-    select: Sequence[str] = (),
-    message: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-) -> EmbedReceipt:
-    """Compute the vectors of `@embed` properties like `Graph.embed`, on Spark if the types are large.
-
-    Raises:
-        UsageError: There is no such type, or an argument does not fit another.
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
-
-    Example:
-        >>> from omnigraph import pipeline
-        >>> notes = "node Note { text: String @key  vector: Vector(4)? @embed(text) }"
-        >>> with og.init(path + ".notes", schema=notes) as graph:
-        ...     pipeline.embed(graph).commit is None
-        True
-    """
-    with running_on(graph, engine, spark, master, progress) as there:
-        return there.embed(branch, types=types, mode=mode, select=select, message=message)
-
-
-@complete_docs(Maintenance.optimize, ENGINE_DOCS)
-def optimize(
-    graph: Graph,
-    branch: str = MAIN,
-    *,
-    message: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-) -> OptimizeReport:
-    """Optimize a branch like `graph.maintenance.optimize`, on Spark if it is large.
-
-    With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
-
-    Raises:
-        BranchNotFound: There is no such branch.
-        PipelineUnavailable: Spark was asked for and is not installed.
-
-    Example:
-        >>> from omnigraph import pipeline
-        >>> len(pipeline.optimize(graph).types)
-        2
-    """
-    with running_on(graph, engine, spark, master, progress) as there:
-        return there.maintenance.optimize(branch, message=message)
-
-
-@complete_docs(Schema.apply, ENGINE_DOCS)
-def apply_schema(
-    graph: Graph,
-    schema: str | Path,
-    *,
-    allow_data_loss: bool = False,
-    allow_drops: bool = True,
-    queries: str | Path | Iterable[str | Path] | None = None,
-    branch: str = MAIN,
-    message: str | None = None,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-) -> SchemaReceipt:
-    """Apply a schema like `graph.schema.apply`; what reads and writes many stored rows runs on Spark.
-
-    With `engine="auto"`, Spark is used if there are many rows to check or to write, and only if it is installed.
-
-    Raises:
-        LanguageError: The schema is invalid, or a step is not supported.
-        DataError: Stored rows break a constraint that the schema adds; nothing was applied.
-        PipelineUnavailable: Spark was asked for and is not installed.
-
-    Example:
-        >>> from omnigraph import pipeline
-        >>> pipeline.apply_schema(graph, graph.schema.source).applied
-        False
-    """
-    with running_on(graph, engine, spark, master, progress) as there:
-        return there.schema.apply(
-            schema,
-            allow_data_loss=allow_data_loss,
-            allow_drops=allow_drops,
-            queries=queries,
-            branch=branch,
-            message=message,
-        )
-
-
-@complete_docs(Maintenance.verify, ENGINE_DOCS)
-def verify(
-    graph: Graph,
-    *,
-    data: bool = False,
-    engine: Engine = "auto",
-    spark: Any = None,
-    master: str | None = None,
-    progress: Progress | None = None,
-) -> VerifyReport:
-    """Verify a graph like `graph.maintenance.verify`; on Spark, no process holds all ids of a type.
-
-    With `engine="auto"`, only branches with many entities are read on Spark, and only if it is installed.
-
-    Raises:
-        PolicyDenied: The actor may not administer the graph.
-        PipelineUnavailable: Spark was asked for and is not installed.
-
-    Example:
-        >>> from omnigraph import pipeline
-        >>> pipeline.verify(graph).is_sound
-        True
-    """
-    choice, session = RunnerChoice(engine, master, spark), session_of(graph)
-
-    def scan(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
-        rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
-        runner = choice.by_size(rows, MAINTAIN_LOCAL_ROWS_MAX)
-        report_progress("verifying", 0, len(types))
-        scans = (
-            check_on_spark(runner.spark, view, types) if isinstance(runner, Executors) else scan_in_process(view, types)
-        )
-        report_progress("verifying", len(types), len(types))
-        return scans
-
-    with reporting_to(progress):
-        return run_verify(session, scan, data=data)
+load = on_engine("load", Graph.load, "load")
+merge = on_engine("merge", Branches.merge, "branches.merge")
+embed = on_engine("embed", Graph.embed, "embed")
+optimize = on_engine("optimize", Maintenance.optimize, "maintenance.optimize")
+apply_schema = on_engine("apply_schema", Schema.apply, "schema.apply")
+verify = on_engine("verify", Maintenance.verify, "maintenance.verify")
 
 
 @complete_docs(ENGINE_DOCS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from omnigraph import public_values
-from omnigraph.engine import schema
 from omnigraph.lang.catalog import Kind
 from omnigraph.lang.migrate.step import SchemaStep
 from omnigraph.public_values import Commit
@@ -161,7 +160,7 @@ class SchemaPlan(TypedDict):
     steps: list[SchemaStep]
 
 
-class SchemaApplied(schema.SchemaReceipt):
+class SchemaApplied(public_values.SchemaReceipt):
     uri: str
 
 

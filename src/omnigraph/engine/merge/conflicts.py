@@ -7,10 +7,10 @@ A resolution that resolves no conflict is rejected, and so is a stale one, made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
@@ -24,6 +24,7 @@ from omnigraph.lang.catalog import Scalar, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
+from omnigraph.part_protocols import ResolutionsInput as ResolutionsInput
 from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.coerce import decode_column, shown
 from omnigraph.rules.delta import Violation, is_among, one_array, without
@@ -94,9 +95,6 @@ def conflict_error(
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
-
-# A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
-ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SCHEMA_KINDS: Final = (ConflictKind.DIVERGENT_SCHEMA, ConflictKind.DROP_VS_UPDATE)
 _SIDES: Final = ("ours", "theirs", "base")

@@ -1,7 +1,7 @@
 """The functions, operators and aggregates of the query language: signatures, result types and documentation.
 
 Pure data. The checker resolves calls by these tables, each engine must implement every name in them (a test compares),
-and `tools/functions.py` prints the reference in `docs/languages.md` from them.
+and the reference of the documentation is built from them.
 """
 
 from __future__ import annotations

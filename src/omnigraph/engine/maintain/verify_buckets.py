@@ -1,4 +1,4 @@
-"""Verify ids and endpoints on executors: compared by bucket, so that no process holds all ids of a type."""
+"""Read the ids and endpoints of types in tasks, and compare them by bucket: no process holds all ids of a type."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.key_buckets.hashes import bucket_of
-from omnigraph.engine.maintain.verify import TypeScan, columns_to_verify, count_lost, count_repeated, find_wrong_ids
+from omnigraph.engine.maintain.verify_ids import (
+    TypeScan,
+    columns_to_verify,
+    count_lost,
+    count_repeated,
+    find_wrong_ids,
+)
 from omnigraph.engine.session import View
-from omnigraph.engine.tasks import GraphAccess, graph_access
+from omnigraph.engine.tasks import GraphAccess, Runner, graph_access, report_progress
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, Type, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS
 from omnigraph.rules.arrow_typing import Column, pc
-from omnigraph.spark.executors import map_tasks
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
@@ -49,10 +54,8 @@ class _VerifyTask:
     owners: tuple[int, ...]
 
 
-def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
-    """Read all ids and endpoints of a view on executors and compare them by bucket."""
-    from omnigraph.spark.session import run_job
-
+def scan_by_bucket(runner: Runner, view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
+    """Read all ids and endpoints of some types, and compare them by bucket."""
     # Tasks open versions by path, so links of recent commits must be finished first.
     view.kernel.finish_links(view.snapshot)
     failed: dict[int, OmniGraphError] = {}
@@ -67,12 +70,10 @@ def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[Typ
     columns = sum(count * (3 if isinstance(types[index], EdgeType) else 1) for index, count in rows.items())
     buckets = max(1, math.ceil(columns / MAINTAIN_TASK_ROWS))
     access = graph_access(view.kernel.store.root.uri, new_ulid())
-
-    def job() -> list[Any]:
-        keys = map_tasks(spark, partial(read_keys, access, buckets), tasks, _KEYS)
-        return list(keys.groupBy("bucket", "owner").applyInArrow(check_bucket, _COUNTS).collect())
-
-    counted = run_job(spark, "verifying", job) if tasks else []
+    report_progress("verifying", 0, len(types))
+    read = partial(read_keys, access, buckets)
+    counted = runner.map_groups("verifying", read, tasks, _KEYS, ("bucket", "owner"), check_bucket, _COUNTS)
+    report_progress("verifying", len(types), len(types))
     failed |= {row["asker"]: PipelineError(row["text"]) for row in counted if row["column"] == _FAILED}
     return {
         type_.table_key: failed[index] if index in failed else _summarize(types, index, rows, counted, failed)
@@ -134,7 +135,7 @@ def _summarize(
     types: Sequence[Type],
     index: int,
     rows: Mapping[int, int],
-    counted: Sequence[Any],
+    counted: Sequence[Mapping[str, Any]],
     failed: Mapping[int, OmniGraphError],
 ) -> TypeScan:
     rows_seen, wrong = [0, 0, 0, 0], [0, 0, 0, 0]
