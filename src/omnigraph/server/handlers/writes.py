@@ -68,6 +68,8 @@ def _without_path(path: str) -> Iterator[None]:
         yield
     except OmniGraphError as error:
         error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        if error.context.get("path") == path:
+            del error.context["path"]
         raise
 
 
