@@ -173,7 +173,7 @@ def test_ragged_rows_that_are_not_utf8_are_reported_by_line(graph: Graph, capsys
 
 
 def test_characters_across_blocks_stay_whole(graph: Graph) -> None:
-    from omnigraph.engine.input.read_split import _MarkedBytes
+    from omnigraph.engine.input.csv_bytes import MarkedBytes
 
     text = "aé€😀\n".encode() * 3 + b"\xf0\x9f"
     for size in range(1, 9):
@@ -184,7 +184,7 @@ def test_characters_across_blocks_stay_whole(graph: Graph) -> None:
             def read(self, _: int, pieces: list[bytes] = pieces) -> bytes:
                 return pieces.pop(0) if pieces else b""
 
-        stream, read = _MarkedBytes(Stream()), b""
+        stream, read = MarkedBytes(Stream()), b""
         while piece := stream.read(size):
             read += piece
             position += 1

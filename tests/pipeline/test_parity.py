@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engine.input import read_split
+from omnigraph.engine.input import line_ranges
 from omnigraph.engine.key_buckets import files as key_files
 from omnigraph.engine.key_buckets import hashes as key_hashes
 from omnigraph.engine.load import matching, set_checks, stage_split, staged_input
@@ -138,7 +138,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in RULES if rule not in ROW_CHECKS},
     "no row rules": lambda: patch.object(stage_split, "ROW_CHECKS", ()),
     "lines of every split start anew": lambda: patch.object(staged_input.LineNumbers, "offset", lambda self, split: 0),
-    "first line of a split is lost": lambda: patch.object(read_split, "_read_byte_range", _losing),
+    "first line of a split is lost": lambda: patch.object(line_ranges, "_read_byte_range", _losing),
     "replaced rows stay": lambda: patch.object(matching, "is_known_key", lambda own, *others: own != own),
     "the first of an id wins": lambda: patch.object(
         matching, "find_superseded_rows", lambda hashes, checks, rows: rows[1:]
@@ -161,7 +161,7 @@ def _uncounted(self: staged_input.StagedRows) -> Any:
     return ((0, part) for part in self.parts if part)
 
 
-_byte_range = read_split._read_byte_range
+_byte_range = line_ranges._read_byte_range
 
 
 def _losing(split: Any) -> tuple[bytes, bool]:
