@@ -93,6 +93,11 @@ def load_bytes(graph: Graph, raw: bytes, folder: Path, mode: str, **options: Any
     return load(graph, file, mode=mode, **{"engine": "local", **options})
 
 
+def without_made_up(value: object) -> object:
+    """Return JSON without ids that are made up."""
+    return json.loads(_MADE_UP.sub("ULID", json.dumps(value)))
+
+
 def told(error: OmniGraphError) -> dict[str, Any]:
     """Return what an error says, without ids that are made up."""
     violations: Any = error.context.get("violations", [])
