@@ -28,10 +28,11 @@ from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Scalar, Type
+from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, PropertyType, Scalar, Type
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.rules.coerce import list_column
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
@@ -64,6 +65,7 @@ def _where_present(prefix: str, texts: Any, suffix: str = "") -> Any:
     return pc.fill_null(pc.binary_join_element_wise(prefix, texts, suffix, ""), "")
 
 
+_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 _I64_MAX: Final = 2**63 - 1
 # JSON would escape them as \\u00XX, which some databases decode before they look for the end of a text.
 _CONTROLS: Final = "[\\x00-\\x07\\x0b\\x0e-\\x1f]"
@@ -356,6 +358,18 @@ def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
 def column_names(type_: Type) -> list[str]:
     """Return the columns of a type in order."""
     return list(dict.fromkeys(["id", *type_.ends, *sorted(type_.properties)]))
+
+
+def column_type(type_: Type, name: str) -> PropertyType:
+    """Return the type of a column: of a property, or of ids and endpoints, which are strings."""
+    return type_.properties[name].type if name in type_.properties else PropertyType(Scalar.STRING)
+
+
+def timestamps(column: Column, type_: PropertyType) -> Column:
+    """Return the instants of a property, which are stored as date64, as timestamps that keep their time of day."""
+    if type_.is_list:
+        return list_column(column.offsets, column.values.view(_MILLISECONDS), column.is_null())
+    return column.view(_MILLISECONDS)
 
 
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
