@@ -44,7 +44,6 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocol"}),
     frozenset({"spark"}),
     frozenset({"graph", "graph_reads"}),
-    frozenset({"pipeline_load"}),
     frozenset({"pipelines"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
@@ -59,7 +58,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "lang": (
-        frozenset({"catalog", "diagnostic"}),
+        frozenset({"catalog", "diagnostic", "scalars", "times"}),
         frozenset({"parsing", "regular_expressions"}),
         frozenset({"query", "schema"}),
         frozenset({"format", "migrate"}),

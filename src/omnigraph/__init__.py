@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.budget import Budget, CancelToken
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import Schema, SchemaReceipt
+    from omnigraph.engine.schema import Schema
     from omnigraph.errors import (
         ArithmeticOverflow,
         BlobNotFound,
@@ -68,7 +68,16 @@ if TYPE_CHECKING:
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
     from omnigraph.pipeline import infer_schema
     from omnigraph.protocol import GraphProtocol
-    from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
+    from omnigraph.public_values import (
+        Branch,
+        Commit,
+        IngestReceipt,
+        MergeReceipt,
+        MutationReceipt,
+        SchemaReceipt,
+        Snapshot,
+        Tag,
+    )
     from omnigraph.source_files import format_source
     from omnigraph.store.objects.store_checks import StoreReport
 
@@ -168,7 +177,7 @@ _NAMES_OF = {
     "engine.query.budget": ("Budget", "CancelToken"),
     "engine.query.physical_plan": ("Explanation",),
     "engine.query.result": ("Result",),
-    "engine.schema": ("Schema", "SchemaReceipt"),
+    "engine.schema": ("Schema",),
     "graph": ("Graph", "check_store", "init", "open", "upgrade"),
     "graph_reads": ("GraphAt",),
     "lang.diagnostic": ("LanguageError",),
@@ -176,7 +185,16 @@ _NAMES_OF = {
     "engine.infer.api": ("InferredSchema",),
     "pipeline": ("infer_schema",),
     "protocol": ("GraphProtocol",),
-    "public_values": ("Branch", "Commit", "IngestReceipt", "MergeReceipt", "MutationReceipt", "Snapshot", "Tag"),
+    "public_values": (
+        "Branch",
+        "Commit",
+        "IngestReceipt",
+        "MergeReceipt",
+        "MutationReceipt",
+        "SchemaReceipt",
+        "Snapshot",
+        "Tag",
+    ),
     "source_files": ("format_source",),
     "store.objects.store_checks": ("StoreReport",),
 }

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from omnigraph.engine.infer.api import InferredSchema
     from omnigraph.engine.infer.api import infer_schema as infer
     from omnigraph.engine.input.splits import Columns
-    from omnigraph.engine.load.job import LoadReport
+    from omnigraph.engine.load.report import LoadReport
     from omnigraph.engine.maintain.maintenance import Maintenance
     from omnigraph.engine.schema import Schema
     from omnigraph.engine.tasks import Progress
     from omnigraph.graph import Graph
-    from omnigraph.pipeline_load import load
     from omnigraph.pipelines.check import CheckReport, check
     from omnigraph.pipelines.declaration.config import PipelineDeclaration, read_pipelines
     from omnigraph.pipelines.history import RunPlan, RunRecord, RunReport, list_runs, plan_run
@@ -71,8 +70,7 @@ _NAMES_OF = {
     "engine.export_files": ("ExportReport",),
     "engine.infer.api": ("InferredSchema",),
     "engine.input.splits": ("Columns",),
-    "engine.load.job": ("LoadReport",),
-    "pipeline_load": ("load",),
+    "engine.load.report": ("LoadReport",),
     "pipelines.check": ("CheckReport", "check"),
     "pipelines.declaration.config": ("PipelineDeclaration", "read_pipelines"),
     "pipelines.history": ("RunPlan", "RunRecord", "RunReport", "list_runs", "plan_run"),
@@ -88,6 +86,7 @@ _METHODS = {
     "apply_schema": "schema.apply",
     "embed": "embed",
     "export": "export_files",
+    "load": "load",
     "merge": "branches.merge",
     "optimize": "maintenance.optimize",
     "verify": "maintenance.verify",
@@ -193,6 +192,7 @@ if TYPE_CHECKING:
     embed = of_graph(Graph.embed)
     export = of_graph(Graph.export_files)
     infer_schema = anywhere(infer)
+    load = of_graph(Graph.load)
     merge = of_graph(Branches.merge)
     optimize = of_graph(Maintenance.optimize)
     verify = of_graph(Maintenance.verify)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.engine.load.job import prepare_folder
+from omnigraph.engine.load.report import prepare_folder
 from omnigraph.errors import UsageError
 from omnigraph.pipelines.check import find_pipeline
 from omnigraph.pipelines.declaration.config import parse_pipelines, read_pipelines

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.entity_lookup import find_qualified_type
-from omnigraph.engine.export import column_names, column_type, record_chunks, timestamps
+from omnigraph.engine.export import column_names, column_type, record_chunks
 from omnigraph.engine.input.filesystems import filesystem, object_scheme, path_in_store
 from omnigraph.engine.json_text import iso_json_text
 from omnigraph.engine.past_schemas import Naming
@@ -29,17 +29,18 @@ from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import PropertyType, Scalar, Type
+from omnigraph.lang.catalog import PropertyType, Type
+from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.public_values import PublicValue
 from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.rules.time_columns import time_texts, to_timestamps
 from omnigraph.store.objects.failures import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
 _REPORT: Final = "_export.json"
 _FOLDERS: Final = {"node": "nodes", "edge": "edges"}
-_TIME_FORMATS: Final = {Scalar.DATE: "%Y-%m-%d", Scalar.DATETIME: "%Y-%m-%dT%H:%M:%SZ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +201,14 @@ def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyTyp
 
 def _parquet_column(column: Column, type_: PropertyType) -> Column:
     """Return a column for Parquet, which would truncate date64 to days."""
-    return timestamps(column, type_) if type_.scalar is Scalar.DATETIME else column
+    return to_timestamps(column)
 
 
 def _csv_column(column: Column, type_: PropertyType) -> Column:
     """Return a column for CSV: lists and vectors as JSON, blobs as `base64:` text."""
-    if type_.is_list or type_.scalar is Scalar.VECTOR:
+    if type_.is_array:
         return pc.if_else(column.is_valid(), iso_json_text(column), pa.scalar(None, pa.string()))
-    if type_.scalar is Scalar.BLOB:
+    if type_.is_blob:
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if longest // 3 * 4 >= LOAD_CSV_ROW_BYTES_MAX:
             raise LimitExceeded(
@@ -216,6 +217,4 @@ def _csv_column(column: Column, type_: PropertyType) -> Column:
                 limit=LOAD_CSV_ROW_BYTES_MAX,
             )
         return pa.array([None if blob is None else f"base64:{b64encode(blob).decode()}" for blob in column.to_pylist()])
-    if type_.scalar in _TIME_FORMATS:
-        return pc.strftime(_parquet_column(column, type_), _TIME_FORMATS[type_.scalar])
-    return column
+    return time_texts(column) if type_.scalar in TIMES else column

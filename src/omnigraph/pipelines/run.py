@@ -20,15 +20,15 @@ import orjson
 
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
-from omnigraph.engine.load.job import LoadReport, RejectedLine, prepare_folder
+from omnigraph.engine.load.load import load
+from omnigraph.engine.load.report import LoadReport, RejectedLine, prepare_folder
 from omnigraph.engine.tasks import Progress, describing_stages, reporting_to
 from omnigraph.errors import BranchNotFound, ConflictError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, PIPELINE_PENDING_ROWS_MAX
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline_load import load
 from omnigraph.pipelines import history as record
 from omnigraph.pipelines.check import (
     Pipelines,
@@ -415,7 +415,7 @@ class _Run:
         may_wait = self.options.backfill is None and any(item.is_pending for item in self.pipeline.edges.values())
         with self.recorder.stage("load"), self._load_folder() as folder:
             return load(
-                self.graph,
+                session_of(self.graph.on()),
                 nodes=nodes,
                 edges=edges,
                 mode=self.pipeline.mode,
@@ -461,7 +461,7 @@ class _Run:
         remove_merged_branch(self.graph, self.pipeline)
         with self.recorder.stage("load"), self._load_folder() as folder:
             loaded = load(
-                self.graph,
+                session_of(self.graph.on()),
                 nodes=by_kind["node"],
                 edges=by_kind["edge"],
                 mode=self.pipeline.mode,

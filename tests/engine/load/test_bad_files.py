@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.engine.input import read_split
+from omnigraph.engine.input import csv_reader, line_ranges, read_split
 from omnigraph.engine.input.splits import Columns
 from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph, session_of
@@ -254,8 +254,9 @@ def test_empty_file_of_lines_is_an_input_of_nothing(tmp_path: Path, capsys: pyte
 
 def test_line_too_long_in_a_compressed_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = world(tmp_path / "g.omni")
-    monkeypatch.setattr(read_split, "LOAD_LINE_BYTES_MAX", 100)
-    monkeypatch.setattr(read_split, "LOAD_SPLIT_BYTES", 50)
+    for module in (line_ranges, read_split):
+        monkeypatch.setattr(module, "LOAD_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(line_ranges, "LOAD_SPLIT_BYTES", 50)
     good, other = (
         lines_of([{"type": "Person", "data": {"name": "a"}}]),
         lines_of([{"type": "Person", "data": {"name": "b"}}]),
@@ -283,7 +284,7 @@ def test_rejected_line_that_is_long_is_kept_in_part(tmp_path: Path) -> None:
 
 
 def test_row_of_csv_that_is_too_long_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (read_split, read_split):
+    for module in (csv_reader, read_split):
         monkeypatch.setattr(module, "LOAD_CSV_ROW_BYTES_MAX", 1_000)
     graph, file = world(tmp_path / "g.omni"), tmp_path / "in.csv"
     file.write_bytes(b'name\nx\n"' + b"y" * 5_000)

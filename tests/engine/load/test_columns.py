@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.input import column_mapping, read_split
+from omnigraph.engine.input import column_mapping, csv_reader
 from omnigraph.engine.input.filesystems import filesystem
 from omnigraph.engine.input.splits import Split
 from omnigraph.errors import DataError, OmniGraphError
@@ -440,7 +440,7 @@ def test_load_csv_rejects_rows_that_are_no_rows(graph: Graph, tmp_path: Path) ->
 @pytest.mark.parametrize("block", [24, 1 << 20])
 def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """The oracle numbers rows with Python's reader, which says at which line a row ended."""
-    monkeypatch.setattr(read_split, "LOAD_CSV_ROW_BYTES_MAX", block)
+    monkeypatch.setattr(csv_reader, "LOAD_CSV_ROW_BYTES_MAX", block)
     random = Random(7)
     for _ in range(40):
         fields = [random.choice(["a", "bb", '"c\nd"', '"e\r\n\nf"', '""', '"g""h"']) for _ in range(40)]
@@ -456,7 +456,7 @@ def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.Mo
             before = reader.line_num
         findings = Findings(1_000)
         split = Split(str(tmp_path / "t.csv"), "csv", 0, 0, len(text), table_key=TypeKey("node:T"))
-        chunks = list(read_split.read_csv(split, findings))
+        chunks = list(csv_reader.read_csv(split, findings))
         found = {int(line): 2 for one in chunks for line in one.numbers}
         found |= {one.line: starts.get(one.line, 0) for one in findings.violations if one.line is not None}
         assert sorted(found.items()) == sorted(starts.items())[1:]

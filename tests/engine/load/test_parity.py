@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engine.input import read_split
+from omnigraph.engine.input import line_ranges
 from omnigraph.engine.key_buckets import files as key_files
 from omnigraph.engine.key_buckets import hashes as key_hashes
-from omnigraph.engine.load import matching, set_checks, stage_split, staged_input
+from omnigraph.engine.load import buckets, kept_rows, key_matcher, line_numbers, matching, set_checks
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_BUCKETS_MAX
@@ -80,7 +80,7 @@ def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", {"OMNIGRAPH_DURABILITY": "process"}):
         one, other = world(Path(folder, "a")), world(Path(folder, "b"))
         ingested = _attempt(lambda: one.ingest(raw, mode=mode), one)
-        with splits_of(size), patch.object(staged_input, "LOAD_BUCKET_KEYS", keys):
+        with splits_of(size), patch.object(key_matcher, "LOAD_BUCKET_KEYS", keys):
             loaded = _attempt(lambda: load_bytes(other, raw, Path(folder), mode), other)
         assert loaded == ingested
 
@@ -136,9 +136,9 @@ def _without(name: str) -> Any:
 
 MUTANTS: dict[str, Callable[[], Any]] = {
     **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in RULES if rule not in ROW_CHECKS},
-    "no row rules": lambda: patch.object(stage_split, "ROW_CHECKS", ()),
-    "lines of every split start anew": lambda: patch.object(staged_input.LineNumbers, "offset", lambda self, split: 0),
-    "first line of a split is lost": lambda: patch.object(read_split, "_read_byte_range", _losing),
+    "no row rules": lambda: patch.object(kept_rows, "ROW_CHECKS", ()),
+    "lines of every split start anew": lambda: patch.object(line_numbers.LineNumbers, "offset", lambda self, split: 0),
+    "first line of a split is lost": lambda: patch.object(line_ranges, "_read_byte_range", _losing),
     "replaced rows stay": lambda: patch.object(matching, "is_known_key", lambda own, *others: own != own),
     "the first of an id wins": lambda: patch.object(
         matching, "find_superseded_rows", lambda hashes, checks, rows: rows[1:]
@@ -148,7 +148,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     ),
     "no end is missing": lambda: patch.object(matching, "subtract", lambda values, known: values[:0]),
     "ranges leave a gap": lambda: patch.object(key_files.HashRange, "bucket_bounds", _with_a_gap),
-    "rows of a file count from its own first": lambda: patch.object(staged_input.StagedRows, "_parts", _uncounted),
+    "rows of a file count from its own first": lambda: patch.object(buckets.StagedRows, "_parts", _uncounted),
 }
 
 
@@ -157,11 +157,11 @@ def _with_a_gap(self: key_files.HashRange) -> tuple[int, int]:
     return self.number * step, (self.number + 1) * step - step // 2
 
 
-def _uncounted(self: staged_input.StagedRows) -> Any:
+def _uncounted(self: buckets.StagedRows) -> Any:
     return ((0, part) for part in self.parts if part)
 
 
-_byte_range = read_split._read_byte_range
+_byte_range = line_ranges._read_byte_range
 
 
 def _losing(split: Any) -> tuple[bytes, bool]:

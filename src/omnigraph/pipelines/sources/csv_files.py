@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from omnigraph.engine.input.csv_reader import CsvDialect, read_csv, read_csv_header
 from omnigraph.engine.input.frame_rows import ORIGIN
-from omnigraph.engine.input.read_split import CsvDialect, read_csv, read_csv_header
 from omnigraph.engine.input.splits import File, Split, compression_of
 from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
