@@ -5,7 +5,7 @@ input. In the order of a load:
 
 1. `load`: validate the arguments (`job.LoadOptions`), authorize the write, choose where tasks run by what is known of
    the input, and look for an earlier run of the job, by the `digest` of the input. `ingest` is the same with bounds.
-2. `plan_input`: any source as splits, one per task; what is no file is held in memory or spooled (`engine.input.spool`).
+2. `plan_input`: any source as splits, one per task; what is no file is in memory or spooled (`engine.input.spool`).
 3. `kept_rows`: which rows of a split (`engine.input.read_split`) are loaded: make missing vectors, check row rules.
 4. `memory`: an input that is small enough is read in this thread; its rows are staged like those of a mutation.
 5. `buckets`: tasks stage a larger one (`stage_split`): data fragments, and the hashes of ids, edge endpoints and unique
