@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from omnigraph.engine.input.filesystems import open_file, open_stream
+from omnigraph.engine.input.filesystems import open_stream
+from omnigraph.engine.input.ndjson.reader import read_blocks
 from omnigraph.engine.input.splits import Split
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_LINE_BYTES_MAX, LOAD_REJECTED_CHARACTERS, LOAD_SPLIT_BYTES
@@ -15,6 +16,9 @@ _STEP_BYTES: Final = 1024 * 1024
 
 def read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
     """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
+    if split.content is not None:
+        yield from ((block, False) for block in read_blocks(split.content))
+        return
     if split.compression is None:
         yield _read_byte_range(split)
         return
@@ -49,7 +53,7 @@ def _truncate_line(pieces: Sequence[bytes]) -> bytes:
 
 def _read_byte_range(split: Split) -> tuple[bytes, bool]:
     """Return the lines that start within the split, the last one up to its end, and whether that was truncated."""
-    with open_file(split.file) as file:
+    with split.open() as file:
         # The byte before the split says whether a line starts at its first byte.
         begin = max(split.start - 1, 0)
         data: bytes = file.read_at(split.stop - begin, begin)
