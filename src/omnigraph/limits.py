@@ -145,15 +145,17 @@ RECONCILE_ROWS_MAX: Final = 5_000_000
 RECONCILE_TYPES_MAX: Final = 4
 
 # Merges: the change at which main adopts a branch's dataset instead of copying, commits of a virtual base, clock skew,
-# changed entities that are merged without Spark, entities and keys per task, ranges per type, and reported conflicts.
+# the memory of a merge in one piece and the CPU time of one without Spark, the size of a task, ranges, and conflicts.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 MERGE_BASE_COMMITS_MAX: Final = 64
 MERGE_CONFLICTS_SHOWN: Final = 3
-MERGE_LOCAL_ENTITIES_MAX: Final = 2_000_000
+MERGE_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+MERGE_LOCAL_SECONDS_MAX: Final = 60
 MERGE_RANGE_ENTITIES: Final = 200_000
-MERGE_BUCKET_KEYS: Final = 4_000_000
+MERGE_RANGE_BYTES: Final = 64 * 1024 * 1024
+MERGE_BUCKET_KEYS: Final = 1_000_000
 MERGE_RANGES_MAX: Final = 4_096
-MERGE_CONFLICTS_MAX: Final = 1_000
+MERGE_CONFLICTS_MAX: Final = 20_000
 CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: edit distances, cached texts and vectors of a version, and requests to embedding providers.

@@ -167,7 +167,7 @@ def report_progress(stage: str, done: int, total: int, unit: Unit = "items") -> 
 
 
 class Runner(Protocol):
-    """Runs tasks: in threads of this process, or on Spark executors."""
+    """Runs tasks: in this thread, in threads of this process, or on Spark executors."""
 
     @property
     def engine(self) -> str: ...
@@ -186,9 +186,28 @@ class Runner(Protocol):
         ...
 
 
+_FRAME_ELSEWHERE: Final = "a distributed frame is read where it is, not in this process; load a file or a table instead"
 MapBatches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 # Returns the runner for tasks of a size, in the unit of the operation.
 ChooseRunner: TypeAlias = Callable[[int], Runner]
+
+
+@dataclass(frozen=True)
+class ThisThread:
+    """Runs tasks one after the other where it is called, which is best for what is small."""
+
+    engine = "local"
+    processes = 1
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        unit, weights = weigh_tasks(payloads, sizes)
+        report_progress(stage, 0, sum(weights), unit)
+        results = [work(payload) for payload in payloads]
+        report_progress(stage, sum(weights), sum(weights), unit)
+        return results
+
+    def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
+        raise UsageError(_FRAME_ELSEWHERE)
 
 
 @dataclass(frozen=True)
@@ -220,7 +239,7 @@ class Threads:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
-        raise UsageError("a distributed frame is read where it is, not in this process; load a file or a table instead")
+        raise UsageError(_FRAME_ELSEWHERE)
 
 
 def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:

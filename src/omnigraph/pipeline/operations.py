@@ -149,8 +149,7 @@ def merge(
 ) -> MergeReceipt:
     """Merge a branch like `graph.branches.merge`, on Spark if it is large.
 
-    With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
-    many conflicts are reported, and resolutions of rule violations need `engine="local"`.
+    With `engine="auto"`, only merges that take long run on Spark, and only if it is installed; the result is the same.
 
     Raises:
         MergeConflict: Both sides changed the same entity; nothing was written.
