@@ -132,10 +132,15 @@ AS_BYTES: Final = _Bytes()
 
 def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what changed, at a cost proportional to the change; None stands for a version without the type."""
+    return compare(*read_moved_rows(before, after), blobs)
+
+
+def read_moved_rows(before: Dataset | None, after: Dataset | None) -> tuple[StoredRows, StoredRows]:
+    """Read the rows of each version that may differ from the other."""
     known = after or before
     assert known is not None, "a type that never existed cannot change"
     old, new = moved_row_ids(before, after)
-    return compare(read_rows(before or known, old), read_rows(known, new), blobs)
+    return read_rows(before or known, old), read_rows(known, new)
 
 
 def moved_row_ids(before: Dataset | None, after: Dataset | None) -> tuple[RowIds, RowIds]:

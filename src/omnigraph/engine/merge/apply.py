@@ -15,6 +15,7 @@ from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import Decisions, Resolution, conflict_error, reject_without_conflict
+from omnigraph.engine.merge.dropped_data import lost_changes
 from omnigraph.engine.merge.graph_merge import GraphMerge, MergeExecutor
 from omnigraph.engine.merge.placement import Placement
 from omnigraph.engine.merge.range_merge import Counted
@@ -22,7 +23,6 @@ from omnigraph.engine.merge.schema_merge import (
     MergedSchema,
     OpenConflict,
     SchemaDecisions,
-    lost_changes,
     merge_view_schemas,
     reject_unused,
     rewrites_needed,

@@ -17,7 +17,7 @@ from omnigraph.engine.key_buckets.files import mark_replaced
 from omnigraph.engine.key_buckets.hashes import bucket_of
 from omnigraph.engine.merge.conflicts import Resolution, Resolutions, conflict_from, image_of
 from omnigraph.engine.merge.key_checks import KeyPart, check_bucket
-from omnigraph.engine.merge.merge_job import MergeJob, MergeStore
+from omnigraph.engine.merge.merge_job import MergeJob
 from omnigraph.engine.merge.merge_target import MergeTarget
 from omnigraph.engine.merge.moves import DiffTask, MovedParts, split_moved_rows
 from omnigraph.engine.merge.placement import Placement, estimate_moves, split_parts
@@ -26,8 +26,7 @@ from omnigraph.engine.merge.three_way import ThreeWayState, reject_new_types
 from omnigraph.engine.merge.type_merge import TypeMerge
 from omnigraph.engine.runners import Runners, ThisProcess
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.tasks import Runner, ThisThread, Threads, graph_access, report_progress
-from omnigraph.ids import new_ulid
+from omnigraph.engine.tasks import Runner, ThisThread, Threads, report_progress
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.manifest.intents import Declared
@@ -114,8 +113,7 @@ def _plan(merge: GraphMerge, placement: Placement, runners: Runners) -> _Run:
     keys = dict.fromkeys([*types, *(item.type_key for item in merge.resolutions)])
     versions = {key: three.versions(by_key[key]) for key in keys if key in by_key}
     rechecked = frozenset(type_.table_key for type_ in ([] if merge.is_forward else three.tightened()))
-    access = graph_access(three.ours.kernel.store.root.uri, new_ulid())
-    store = MergeStore(access, three.ours.snapshot.state.schema.ir, three.views)
+    store = three.store()
     moved: dict[MovesKey, Moved] = {
         (key, ref): size for key in types for ref, size in estimate_moves(store, versions[key]).items()
     }

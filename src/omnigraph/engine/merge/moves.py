@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.changes.row_diff import StoredRows, moved_row_ids, read_rows, stored
+from omnigraph.engine.changes.row_diff import StoredRows, moved_row_ids, read_moved_rows, read_rows, stored
 from omnigraph.engine.key_buckets.files import TableSlice, split_by_bucket
 from omnigraph.engine.key_buckets.hashes import bucket_of
 from omnigraph.engine.merge.merge_job import MergeJob
@@ -99,10 +99,7 @@ class TaskMoves:
     def rows(self, ref: DatasetRef) -> tuple[StoredRows, StoredRows]:
         first, version = self._job.open(self._versions.base.first), self._job.open(ref)
         if self._parts is None:
-            old, new = (
-                read_rows(dataset, row_ids)
-                for dataset, row_ids in zip((first, version), moved_row_ids(first, version), strict=True)
-            )
+            old, new = read_moved_rows(first, version)
         else:
             parts = self._parts.get(ref, ())
             old = receive_rows(self._job, first, [slice_ for part in parts for slice_ in part.old.values()])

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.row_diff import logical_schema
+from omnigraph.engine.changes.row_diff import RowChanges, logical_schema
 from omnigraph.engine.exact_conversion import widest_type
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import refuse
+from omnigraph.engine.merge.merge_job import MergeStore
+from omnigraph.engine.merge.row_merge import Unknown
 from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, is_tightened
-from omnigraph.engine.merge.type_merge import TypeVersions, merged_columns
+from omnigraph.engine.merge.type_merge import TypeMerge, TypeVersions, merged_columns
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
+from omnigraph.engine.tasks import graph_access
+from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.manifest.model import Pin, fork_owner
 
@@ -135,6 +139,15 @@ class ThreeWayState:
                 for column in merged_columns(type_)
             ]
         )
+
+    def store(self) -> MergeStore:
+        """Return what opens the versions of all states."""
+        access = graph_access(self.ours.kernel.store.root.uri, new_ulid())
+        return MergeStore(access, self.ours.snapshot.state.schema.ir, self.views)
+
+    def our_changes(self, type_: Type) -> tuple[RowChanges, Unknown]:
+        """Return what our side changed since the base, and what is undetermined there, which counts as changed."""
+        return TypeMerge(self.store().open, type_, self.versions(type_)).our_changes()
 
     def tightened(self) -> list[Type]:
         """Return the types of the target that get rules which its entities may break."""

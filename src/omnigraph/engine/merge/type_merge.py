@@ -14,10 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues
-from omnigraph.engine.changes.row_diff import RowChanges, StoredRows, compare, logical_form, read_rows
+from omnigraph.engine.changes.row_diff import RowChanges, StoredRows, compare, logical_form, read_moved_rows, read_rows
 from omnigraph.engine.exact_conversion import convert_rows, find_inexact
-from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
-from omnigraph.engine.merge.row_merge import Clash, RowMerge, as_merge, ids_of, merge_rows, rows_without
+from omnigraph.engine.merge.ancestry import Image, MergeBase, build_image, difference, images, merge_from_virtual
+from omnigraph.engine.merge.row_merge import (
+    NOTHING_UNKNOWN,
+    Clash,
+    RowMerge,
+    Unknown,
+    as_merge,
+    ids_of,
+    merge_rows,
+    rows_without,
+)
 from omnigraph.lang.catalog import Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.public_values import ConflictKind
@@ -28,6 +37,8 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ID, find
 
 OpenDataset: TypeAlias = Callable[[DatasetRef], Dataset]
+# Rows of the base and of another version that may differ.
+MovedRows: TypeAlias = tuple[StoredRows, StoredRows]
 # An entity in the base, on our side and on theirs, as one-row tables; None where it is absent.
 Images: TypeAlias = tuple[pa.Table | None, pa.Table | None, pa.Table | None]
 
@@ -35,11 +46,11 @@ Images: TypeAlias = tuple[pa.Table | None, pa.Table | None, pa.Table | None]
 class Moves(Protocol):
     """The rows that may differ between the first version of the base and another one: all of them, or of a range."""
 
-    def rows(self, ref: DatasetRef) -> tuple[StoredRows, StoredRows]:
+    def rows(self, ref: DatasetRef) -> MovedRows:
         """Return the rows of the base, and those of the other version."""
         ...
 
-    def rows_among(self, ref: DatasetRef, old: StoredRows, ids: Ids) -> tuple[StoredRows, StoredRows]:
+    def rows_among(self, ref: DatasetRef, old: StoredRows, ids: Ids) -> MovedRows:
         """Return the same, of the base only those among `old`, and of the other version only those of some ids."""
         ...
 
@@ -92,12 +103,30 @@ class TypeMerge:
 
     def _merge_from_virtual(self, moves: Moves) -> RowMerge:
         """Merge from a virtual base: the cost follows what differs between all states of it."""
+        image, rows_of = self._virtual_base(moves.rows)
+        return merge_from_virtual(self.type, image, rows_of(self.versions.ours), rows_of(self.versions.theirs))
+
+    def our_changes(self) -> tuple[RowChanges, Unknown]:
+        """Return what our side changed since the base, and what is undetermined there, which counts as changed."""
+        base, ours = self.versions.base, self.versions.ours
+        if not base.is_virtual:
+            return self._changes(*self._read_moved_rows(ours)), NOTHING_UNKNOWN
+        image, rows_of = self._virtual_base(self._read_moved_rows)
+        return difference(self.type, image, Image(rows_of(ours))), image.unknown
+
+    def _read_moved_rows(self, ref: DatasetRef) -> MovedRows:
+        return read_moved_rows(self.open(self.versions.base.first), self.open(ref))
+
+    def _virtual_base(self, read: Callable[[DatasetRef], MovedRows]) -> tuple[Image, Callable[[DatasetRef], pa.Table]]:
+        """Return a virtual base, and the rows of each version, of the entities that are not equal everywhere."""
         # Differences against one reference are enough: an entity that none of them names is equal in all states.
-        deltas = {ref: self._changes(*moves.rows(ref)) for ref in self.versions.moved}
+        deltas = {ref: self._changes(*read(ref)) for ref in self.versions.moved}
         old, rows = images(dict(zip(deltas, self.blobs.unified(list(deltas.values())), strict=True)))
-        image = build_image(self.type, self.versions.base, lambda ref: rows.get(ref, old))
-        ours, theirs = (rows.get(ref, old) for ref in (self.versions.ours, self.versions.theirs))
-        return merge_from_virtual(self.type, image, ours, theirs)
+
+        def rows_of(ref: DatasetRef) -> pa.Table:
+            return rows.get(ref, old)
+
+        return build_image(self.type, self.versions.base, rows_of), rows_of
 
     def _changes(self, old: StoredRows, new: StoredRows) -> RowChanges:
         """Return what changed, in the widest types."""
