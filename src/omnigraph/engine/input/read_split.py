@@ -18,11 +18,10 @@ import pyarrow.parquet
 from omnigraph.engine.input.column_mapping import ColumnMapper
 from omnigraph.engine.input.csv_reader import read_csv
 from omnigraph.engine.input.filesystems import open_file
-from omnigraph.engine.input.formats import reject_other_format
 from omnigraph.engine.input.frame_rows import without_origin
 from omnigraph.engine.input.line_ranges import read_lines
 from omnigraph.engine.input.ndjson.blocks import Loaded
-from omnigraph.engine.input.ndjson.reader import decode, line_too_long
+from omnigraph.engine.input.ndjson.reader import decode
 from omnigraph.engine.input.rows import Rows
 from omnigraph.engine.input.splits import Split
 from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
@@ -70,39 +69,17 @@ def _unreadable_split(split: Split, reason: str) -> OmniGraphError:
     return UsageError(f"cannot read `{split.file}`: {reason}; check the file", path=split.file)
 
 
-def first_line(split: Split) -> int:
-    """Return the number of the first line of a split: 1 only at the start of a file, where a byte order mark may be."""
-    return 1 if split.is_first else 2
-
-
 def _read_ndjson(split: Split, catalog: Catalog, findings: Findings, now_ms: int | None) -> Iterator[Chunk]:
-    line = first_line(split)
-    for buffer, is_cut in read_lines(split):
-        first = line
-        if first == 1:
-            reject_other_format(buffer, split.file)
-        line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
-        complete = buffer
-        if is_cut:
-            # The last line is truncated.
-            complete = buffer[: buffer.rfind(b"\n") + 1]
-            findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
+    for block in read_lines(split, findings):
         loaded = decode(
-            complete,
+            block.complete,
             catalog,
-            first_line=first,
+            first_line=block.first,
             findings=findings,
             line_bytes_max=LOAD_LINE_BYTES_MAX,
             now_ms=now_ms,
         )
-        yield Chunk(loaded, range(first, line), partial(_text_of_line, buffer, first))
-
-
-def _text_of_line(buffer: bytes, first: int, line: int) -> str:
-    # Called for rejected lines only, so a linear search is fine.
-    raw = buffer.split(b"\n", line - first + 1)[line - first]
-    # A character takes at most four bytes.
-    return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
+        yield Chunk(loaded, block.numbers, block.text_of)
 
 
 def _read_columns(split: Split, catalog: Catalog, findings: Findings, now_ms: int | None) -> Iterator[Chunk]:
@@ -149,7 +126,7 @@ def _text_of_row(rows: Rows, line: int) -> str:
 
 
 def read_parquet(split: Split) -> Iterator[Rows]:
-    line = first_line(split)
+    line = split.first_line
     with open_file(split.file) as opened:
         file = pyarrow.parquet.ParquetFile(opened)
         groups = list(range(split.start, split.stop))

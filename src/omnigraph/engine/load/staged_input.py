@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import add_retry_counts
-from omnigraph.engine.input.read_split import first_line
 from omnigraph.engine.input.splits import Split
 from omnigraph.engine.key_buckets.files import FileSlice, HashRange, KeySegment
 from omnigraph.engine.key_buckets.hashes import Candidates
@@ -166,7 +165,7 @@ class LineNumbers:
     def offset(self, split: int) -> int:
         """Return what to add to a line number of a split to make it global."""
         before = sum(result.lines for result in self.results[:split])
-        return before - (first_line(self.tasks[split].split) - 1)
+        return before - (self.tasks[split].split.first_line - 1)
 
     def globalize(self, split: int, violation: Violation) -> Violation:
         """Return a violation of a split with its global line number."""

@@ -17,7 +17,6 @@ import pyarrow as pa
 from omnigraph.engine.embed.cache import EmbedCounts, compact_caches, sum_counts
 from omnigraph.engine.input.frame_rows import FrameRows, RowOrigin
 from omnigraph.engine.input.frames import frame_name
-from omnigraph.engine.input.read_split import first_line
 from omnigraph.engine.input.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.engine.key_buckets.files import FileSlice, mark_replaced
 from omnigraph.engine.key_buckets.hashes import hash_column
@@ -353,7 +352,7 @@ class LoadTransaction:
         split = self.input.tasks[index].split
         if split.table_key is None:
             return None
-        return rows.find(split, split_line - first_line(split), self.job.catalog.type_of(split.table_key))
+        return rows.find(split, split_line - split.first_line, self.job.catalog.type_of(split.table_key))
 
     def _reject_invalid(self, view: View) -> None:
         """Reject entities that break set rules until the rest breaks none: removing a node may orphan its edges."""
