@@ -11,7 +11,7 @@ from omnigraph.cli.commands import COMMANDS
 from tools import built_docs, cli_reference, tables
 
 # The manual is what people write and have to read; references that are built and the appendix come on top.
-MANUAL_WORDS_MAX = 66_200
+MANUAL_WORDS_MAX = 60_000
 BY_PATH = {command.path: command for command in COMMANDS}
 
 

@@ -56,7 +56,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "lang": (
-        frozenset({"catalog", "diagnostic"}),
+        frozenset({"catalog", "diagnostic", "scalars", "times"}),
         frozenset({"parsing", "regular_expressions"}),
         frozenset({"query", "schema"}),
         frozenset({"format", "migrate"}),

@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from omnigraph.engine.json_text import find_repeated_member
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Kind
 from omnigraph.public_values import Mode, OnDuplicate
@@ -381,6 +380,9 @@ _TYPE_NAMES: Final[Mapping[Any, str]] = {
 
 def from_json(kind: type[T], body: bytes) -> T:
     """Parse a JSON body; an empty body is `{}`."""
+    # Clients, which only send, need none of the engine.
+    from omnigraph.engine.json_text import find_repeated_member
+
     try:
         document = orjson.loads(body) if body.strip() else {}
     except orjson.JSONDecodeError as error:

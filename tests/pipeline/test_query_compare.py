@@ -49,8 +49,8 @@ def differing(spark: Any, first: Scalar, second: Scalar) -> list[tuple[Any, ...]
     left, right = column_of([one for one, _ in pairs], first), column_of([two for _, two in pairs], second)
     names = Names()
     columns = {
-        names("a", "x"): to_spark_column(left, nullable(first), carrier_type(nullable(first))),
-        names("b", "y"): to_spark_column(right, nullable(second), carrier_type(nullable(second))),
+        names("a", "x"): to_spark_column(left, carrier_type(nullable(first))),
+        names("b", "y"): to_spark_column(right, carrier_type(nullable(second))),
     }
     expressions = Expressions(ConstantsRun({}, 0), names)
     own = ir.PropertyRef("a", "node", "A", "x", nullable(first))

@@ -13,8 +13,8 @@ import pytest
 from omnigraph import graph as graphs
 from omnigraph.errors import ERRORS
 from omnigraph.lang.diagnostic import Source
+from omnigraph.lang.scalars import ParameterKind
 from omnigraph.public_values import CommitKind, ConflictKind
-from omnigraph.server.answers import ParameterKind
 from omnigraph.server.errors import CODES
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe

@@ -16,7 +16,7 @@ from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import key_id, key_member_type
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -87,7 +87,7 @@ def entity_columns(type_: Type) -> list[str]:
     return [
         "id",
         *type_.ends,
-        *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB and name != "id"),
+        *(name for name, item in type_.properties.items() if not item.type.is_blob and name != "id"),
     ]
 
 
@@ -174,7 +174,7 @@ def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) 
     property_ = type_.properties.get(property_name)
     if property_ is None:
         raise _unknown(f"`{type_name}` has no property `{property_name}`", property_name)
-    if property_.type.scalar is not Scalar.BLOB:
+    if not property_.type.is_blob:
         raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
     return type_, property_
 
@@ -192,4 +192,4 @@ def _etag(type_: Type, property_: Property, cell: BlobCell) -> str:
 
 def blob_properties(type_: Type) -> list[str]:
     """Return the names of the properties of a type that hold blobs."""
-    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
+    return [name for name, item in type_.properties.items() if item.type.is_blob]

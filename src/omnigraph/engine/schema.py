@@ -22,7 +22,7 @@ from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import catalog_of
@@ -290,7 +290,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
         for name in compare_columns(old, new).dropped:
             property_ = old.properties[name]
             fields = kernel.dataset(snapshot, old.table_key).nested_field_ids(name)
-            is_blob = property_.type.scalar is Scalar.BLOB
+            is_blob = property_.type.is_blob
             label = f"{old.table_key}.{name}"
             purges.append(
                 Purge(pin.identity, property_.property_id, label, pin.path, now, fields, is_blob, _embeds(old, name))

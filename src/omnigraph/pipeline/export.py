@@ -29,22 +29,22 @@ from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import PropertyType, Scalar, Type
+from omnigraph.lang.catalog import PropertyType, Type
+from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.datasource.options import column_type, find_type, to_spark_column
+from omnigraph.pipeline.datasource.options import column_type, find_type
 from omnigraph.pipeline.datasource.pinned_scan import Scan, is_blob, plan_scan, read_rows, stored_rows
 from omnigraph.public_values import PublicValue
 from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.rules.time_columns import time_texts, to_timestamps
 from omnigraph.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.store.objects.failures import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
 _REPORT: Final = "_export.json"
 _FOLDERS: Final = {"node": "nodes", "edge": "edges"}
-_TIME_FORMATS: Final = {Scalar.DATE: "%Y-%m-%d", Scalar.DATETIME: "%Y-%m-%dT%H:%M:%SZ"}
-_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +234,14 @@ def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyTyp
 
 def _parquet_column(column: Column, type_: PropertyType) -> Column:
     """Return a column for Parquet, which would truncate date64 to days."""
-    if type_.scalar is not Scalar.DATETIME:
-        return column
-    return to_spark_column(column, type_, pa.list_(_MILLISECONDS) if type_.is_list else _MILLISECONDS)
+    return to_timestamps(column)
 
 
 def _csv_column(column: Column, type_: PropertyType) -> Column:
     """Return a column for CSV: lists and vectors as JSON, blobs as `base64:` text."""
-    if type_.is_list or type_.scalar is Scalar.VECTOR:
+    if type_.is_array:
         return pc.if_else(column.is_valid(), iso_json_text(column), pa.scalar(None, pa.string()))
-    if type_.scalar is Scalar.BLOB:
+    if type_.is_blob:
         longest = pc.max(pc.binary_length(column)).as_py() or 0
         if longest // 3 * 4 >= LOAD_CSV_ROW_BYTES_MAX:
             raise LimitExceeded(
@@ -252,6 +250,4 @@ def _csv_column(column: Column, type_: PropertyType) -> Column:
                 limit=LOAD_CSV_ROW_BYTES_MAX,
             )
         return pa.array([None if blob is None else f"base64:{b64encode(blob).decode()}" for blob in column.to_pylist()])
-    if type_.scalar in _TIME_FORMATS:
-        return pc.strftime(_parquet_column(column, type_), _TIME_FORMATS[type_.scalar])
-    return column
+    return time_texts(column) if type_.scalar in TIMES else column

@@ -11,10 +11,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 from omnigraph import public_values
 from omnigraph.lang.catalog import Kind
 from omnigraph.lang.migrate.step import SchemaStep
+from omnigraph.lang.scalars import ParameterKind
 from omnigraph.public_values import Commit
 from omnigraph.wire import Op
-
-ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 
 
 class Health(TypedDict):

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.infer.profile import ColumnProfile, TableProfile
+from omnigraph.engine.infer.profile import TEXTS, ColumnProfile, TableProfile
 from omnigraph.engine.infer.relations import (
     Relater,
     Relations,
@@ -35,7 +35,7 @@ from omnigraph.engine.input.splits import Path as Source
 from omnigraph.engine.runners import Runners
 from omnigraph.errors import UsageError
 from omnigraph.lang import diagnostic
-from omnigraph.lang.catalog import Scalar, TypeKey
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.format import format_source
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
@@ -87,7 +87,7 @@ def _render_properties(table: Table, key: Sequence[str], *, skipped: Sequence[st
             continue
         is_key = tuple(key) == (column,)
         evidence = _evidence(table.profile, column, is_key=is_key)
-        is_text = profile.type is not None and profile.type.scalar is Scalar.STRING and not profile.type.is_list
+        is_text = profile.type == TEXTS
         if name == "id" and not (is_key and is_text):
             yield f"// id: {evidence}; the ids of the graph"
             continue
@@ -111,7 +111,7 @@ def write_type(profile: ColumnProfile, *, is_nullable: bool, is_key: bool) -> st
     name = profile.type.scalar.value
     if profile.type.is_list:
         return f"[{name}]{mark}"
-    if not is_key and profile.type.scalar is Scalar.STRING and _is_enum(profile):
+    if not is_key and profile.type == TEXTS and _is_enum(profile):
         return f"enum({', '.join(sorted(profile.words or ()))}){mark}"
     return f"{name}{mark}"
 
@@ -127,7 +127,7 @@ def _evidence(profile: TableProfile, column: str, *, is_key: bool = False) -> st
     """Return the counts of a column; the values of a key were all compared, so their number is exact."""
     values = profile.columns[column]
     rows, nulls = f"{profile.rows:,} row{'s' if profile.rows != 1 else ''}", f"{profile.nulls(column):,} null"
-    if values.type is None or values.type.is_list or values.type.scalar in (None, Scalar.BLOB):
+    if values.type is None or not values.type.is_plain:
         return f"{rows}, {nulls}"
     about = "" if values.sketch.is_exact or is_key else "about "
     distinct = profile.rows if is_key else min(values.sketch.distinct, values.values)

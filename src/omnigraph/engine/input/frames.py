@@ -13,9 +13,10 @@ import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.json_text import DATETIME_FORMAT, JSON_NULL, has_json_text, json_text, quote_texts, string_bytes
+from omnigraph.engine.json_text import JSON_NULL, has_json_text, json_text, quote_texts, string_bytes
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Kind
+from omnigraph.lang.schema.arrow_schema import PHYSICAL
 from omnigraph.limits import (
     FRAME_BATCH_ROWS,
     RESULT_BATCH_ROWS,
@@ -23,6 +24,7 @@ from omnigraph.limits import (
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import floats_of_decimals, loses_digits
 from omnigraph.rules.delta import Locate
+from omnigraph.rules.time_columns import time_texts
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
@@ -191,15 +193,10 @@ def _column_text(name: str, values: Any) -> Any:
     type_ = values.type
     if pa.types.is_dictionary(type_):
         values, type_ = values.dictionary_decode(), type_.value_type
-    if pa.types.is_date64(type_):
-        # The type that results have for DateTime: milliseconds, not only whole days.
-        values, type_ = values.view(pa.timestamp("ms")), pa.timestamp("ms")
     if pa.types.is_timestamp(type_):
-        zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
-        utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
-        return quote_texts(pc.strftime(utc, DATETIME_FORMAT))
-    if pa.types.is_date(type_):
-        return quote_texts(values.cast(pa.string()))
+        values = values.cast(pa.timestamp("ms", type_.tz), safe=False).view(pa.date64())
+    if values.type in PHYSICAL:
+        return quote_texts(time_texts(values))
     if pa.types.is_decimal(type_):
         return _decimal_text(name, values)
     if _plain_type(type_) != type_:

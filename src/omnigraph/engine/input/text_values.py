@@ -10,8 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from omnigraph.lang.scalars import Scalar
 from omnigraph.rules.arrow_typing import Column, pc
-from omnigraph.rules.datetimes import date_column, datetime_column
+from omnigraph.rules.time_columns import parse_times
 
 _BELOW_MILLISECONDS: Final = r"\.[0-9]{3}(?P<digits>[0-9]{1,3})"
 
@@ -26,7 +27,7 @@ def read_texts(texts: Column, type_: pa.DataType) -> Column:
     [Decimal('0.35'), None]
     """
     if pa.types.is_date32(type_):
-        return _require(date_column(texts))
+        return _require(parse_times(texts, Scalar.DATE))
     if pa.types.is_timestamp(type_):
         return _timestamps(texts).cast(type_)
     if pa.types.is_float32(type_):
@@ -55,7 +56,7 @@ def find_unreadable(texts: Column, type_: pa.DataType) -> int | None:
 
 def _timestamps(texts: Column) -> Column:
     """Return texts as timestamps in microseconds; the rules parse milliseconds, which is what a graph keeps."""
-    milliseconds = _require(datetime_column(texts)).view(pa.int64())
+    milliseconds = _require(parse_times(texts, Scalar.DATETIME)).view(pa.int64())
     below = pc.struct_field(pc.extract_regex(texts, pattern=_BELOW_MILLISECONDS), "digits")
     micros = pc.fill_null(pc.utf8_rpad(below, 3, "0").cast(pa.int64()), 0)
     return pc.add(pc.multiply(milliseconds, 1_000), micros).view(pa.timestamp("us", "UTC"))

@@ -20,7 +20,7 @@ from omnigraph.engine.exact_conversion import convert_rows
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
 from omnigraph.errors import DataError, GraphError, MergeConflict, UsageError
-from omnigraph.lang.catalog import Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
@@ -487,4 +487,4 @@ def _decode_value(type_: Type, name: str, value: object) -> Any:
     column, faults = decode_column([value], property_type)
     if faults:
         raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
-    return literal_values(column) if property_type.scalar is Scalar.BLOB else column
+    return literal_values(column) if property_type.is_blob else column

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,11 +17,11 @@ from omnigraph.engine.revisions import AsOf
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.catalog import Catalog, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import TEXT, Catalog, PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
-from omnigraph.rules.coerce import list_column
+from omnigraph.rules.time_columns import to_timestamps
 
 READ_OPTIONS: Final = (
     "graph",
@@ -169,25 +169,6 @@ def spark_errors(*, is_planning: bool = True) -> Iterator[None]:
         raise
 
 
-# In the notation of Spark schemas. Spark has no unsigned integers, no vectors, and no timestamps in milliseconds.
-SPARK_TYPES: Final = {
-    Scalar.STRING: "string",
-    Scalar.BLOB: "binary",
-    Scalar.BOOL: "boolean",
-    Scalar.I32: "integer",
-    Scalar.I64: "long",
-    Scalar.U32: "long",
-    Scalar.U64: "decimal(20,0)",
-    Scalar.F32: "float",
-    Scalar.F64: "double",
-    Scalar.DATE: "date",
-    Scalar.DATETIME: "timestamp",
-    Scalar.VECTOR: "float",
-}
-_MILLISECONDS: Final = pa.timestamp("ms", "UTC")
-_MICROSECONDS: Final = pa.timestamp("us", "UTC")
-
-
 def find_type(catalog: Catalog, name: str) -> Type:
     """Return the type of a name such as `Person`, or `node:Person`."""
     kind, _, bare = name.strip().rpartition(":")
@@ -219,7 +200,7 @@ def spark_fields(type_: Type, columns: Sequence[str]) -> list[dict[str, object]]
 
 def column_type(type_: Type, name: str) -> PropertyType:
     """Return the type of a column: of a property, or of ids and endpoints, which are strings."""
-    return type_.properties[name].type if name in type_.properties else PropertyType(Scalar.STRING)
+    return type_.properties[name].type if name in type_.properties else TEXT
 
 
 def spark_field(name: str, type_: object, *, nullable: bool, metadata: dict[str, object]) -> dict[str, object]:
@@ -227,20 +208,31 @@ def spark_field(name: str, type_: object, *, nullable: bool, metadata: dict[str,
 
 
 def _spark_type(type_: PropertyType) -> object:
-    word = SPARK_TYPES[type_.scalar]
-    is_vector = type_.scalar is Scalar.VECTOR
-    return {"type": "array", "elementType": word, "containsNull": not is_vector} if is_vector or type_.is_list else word
+    word = type_.scalar.facts.spark
+    return {"type": "array", "elementType": word, "containsNull": type_.is_list} if type_.is_array else word
 
 
-def to_spark_column(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
+def spark_data_type(scalar: Scalar) -> Any:
+    """Return the type of Spark that has the values of a type."""
+    from pyspark.sql.types import StructField
+
+    field = StructField.fromJson({"name": "", "type": scalar.facts.spark, "nullable": True, "metadata": {}})
+    return field.dataType
+
+
+def time_column(stored: Any, scalar: Scalar) -> Any:
+    """Return a column of the integers that dates and times are stored as, as those of Spark."""
+    from pyspark.sql import functions
+
+    if scalar is Scalar.DATE:
+        return functions.date_from_unix_date(stored)
+    return functions.timestamp_millis(stored.cast("long"))
+
+
+def to_spark_column(column: Column, target: pa.DataType) -> Column:
     """Convert a stored column to `target`, the Arrow type that Spark uses for it.
 
-    >>> to_spark_column(pa.array([2**64 - 1], pa.uint64()), PropertyType(Scalar.U64), pa.decimal128(20, 0)).to_pylist()
+    >>> to_spark_column(pa.array([2**64 - 1], pa.uint64()), pa.decimal128(20, 0)).to_pylist()
     [Decimal('18446744073709551615')]
     """
-    if type_.scalar is not Scalar.DATETIME:
-        return column.cast(target)
-    if type_.is_list:
-        items = to_spark_column(column.values, PropertyType(Scalar.DATETIME), _MICROSECONDS)
-        return list_column(column.offsets, items, column.is_null()).cast(target)
-    return column.view(_MILLISECONDS).cast(target)
+    return to_timestamps(column).cast(target)

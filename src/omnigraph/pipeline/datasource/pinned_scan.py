@@ -15,7 +15,7 @@ from omnigraph.engine.export import split_batch
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import GraphAccess, graph_access, parse_catalog
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.pipeline.datasource.options import column_type
 from omnigraph.rules.arrow_typing import Column, arrays, pc
@@ -82,7 +82,7 @@ def to_layout(
 
 
 def is_blob(type_: Type, name: str) -> bool:
-    return column_type(type_, name).scalar is Scalar.BLOB
+    return column_type(type_, name).is_blob
 
 
 def _read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:

@@ -48,7 +48,6 @@ from omnigraph.pipeline.datasource.options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
     SourceOptions,
-    column_type,
     find_type,
     parse_options,
     spark_errors,
@@ -128,9 +127,7 @@ def read_spark_batches(scan: Scan, part: RowRange, layout: pa.Schema, where: str
 
 def to_spark_batch(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
     """Return a batch with every column in its Spark type."""
-    columns = [
-        to_spark_column(batch.column(field.name), column_type(type_, field.name), field.type) for field in layout
-    ]
+    columns = [to_spark_column(batch.column(field.name), field.type) for field in layout]
     return pa.RecordBatch.from_arrays(columns, schema=layout)
 
 

@@ -20,9 +20,11 @@ from omnigraph.engine.input.splits import Columns
 from omnigraph.engine.write.mutate import delete_ids, read_ids
 from omnigraph.errors import BranchExists, BranchNotFound, DataError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.graph import Graph, session_of
-from omnigraph.lang.catalog import Catalog, EdgeType, Property, Scalar, Type
+from omnigraph.lang.catalog import Catalog, EdgeType, Property, Type
+from omnigraph.lang.scalars import TIMES
 from omnigraph.limits import PIPELINE_DELETED_KEYS_MAX, PIPELINE_SNAPSHOT_KEYS_MAX
 from omnigraph.manifest.model import MESSAGE, Commit
+from omnigraph.pipeline.datasource.options import time_column
 from omnigraph.pipeline.declared import runs as record
 from omnigraph.pipeline.declared.check import is_stopped, judge_answers
 from omnigraph.pipeline.declared.config import PipelineDeclaration
@@ -99,10 +101,10 @@ def _default_of(item: Property, now_ms: int, kind: Any) -> Any:
 
     if item.default is not None and item.default.kind == "uuid":
         return functions.expr("uuid()")
-    make = {Scalar.DATE: functions.date_from_unix_date, Scalar.DATETIME: functions.timestamp_millis}
     value = default_value(item, now_ms)
     columns = [functions.lit(element) for element in (value if item.type.is_list else [value])]
-    columns = [make[item.type.scalar](column) if item.type.scalar in make else column for column in columns]
+    if item.type.scalar in TIMES:
+        columns = [time_column(column, item.type.scalar) for column in columns]
     return (functions.array(*columns) if item.type.is_list else columns[0]).cast(kind)
 
 

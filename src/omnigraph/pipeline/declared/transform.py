@@ -11,8 +11,10 @@ from typing import Any, Final
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Type
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.lang.scalars import Family
+from omnigraph.pipeline.datasource.options import spark_data_type
 from omnigraph.pipeline.declared.columns import (
     NUMBER,
     NUMBER_TYPES,
@@ -378,17 +380,15 @@ def _is_value_of(kind: str, text: str) -> bool:
     return kind in (*TEXT_TYPES, *TIME_TYPES)
 
 
-_ACCEPTED_TYPES: Final[Mapping[Scalar, Sequence[str]]] = {
-    # A number of another type is accepted if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
-    **dict.fromkeys(NUMBERS, NUMBER_TYPES),
-    Scalar.BOOL: ("boolean",),
-    Scalar.DATE: ("date", "string"),
-    Scalar.DATETIME: (*TIME_TYPES, "string"),
-    Scalar.BLOB: ("binary", "string"),
-    Scalar.VECTOR: ("array",),
-}
-
-
 def _accepted_types(type_: PropertyType) -> Sequence[str]:
     """Return the Spark types whose values a property may take, besides `void`; a value itself may still not fit."""
-    return ("array",) if type_.is_list else _ACCEPTED_TYPES.get(type_.scalar, TEXT_TYPES)
+    if type_.is_array:
+        return ("array",)
+    if type_.scalar in NUMBERS:
+        # A number of another type is accepted if it loses nothing: 3.0 is an integer, and 3.5 a violation of its row.
+        return NUMBER_TYPES
+    if type_.is_text:
+        return TEXT_TYPES
+    name = str(spark_data_type(type_.scalar).typeName())
+    names = TIME_TYPES if name == "timestamp" else (name,)
+    return names if type_.scalar.facts.family is Family.TRUTH else (*names, "string")

@@ -32,8 +32,8 @@ from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.query.ir import ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
-from omnigraph.rules.coerce import list_column
 from omnigraph.rules.delta import one_array
+from omnigraph.rules.time_columns import from_timestamps
 from omnigraph.source_files import SourceInput, query_source
 from omnigraph.spark.executors import Engine, RunnerChoice
 from omnigraph.spark.session import run_job
@@ -177,9 +177,6 @@ def from_spark_column(column: Any, type_: PropertyType) -> Any:
     >>> from_spark_column(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
     DataType(date64[ms])
     """
-    if type_.scalar is not Scalar.DATETIME:
-        return column.cast(arrow_type(type_))
-    if type_.is_list:
-        items = from_spark_column(column.values, PropertyType(Scalar.DATETIME))
-        return list_column(column.offsets, items, column.is_null()).cast(arrow_type(type_))
-    return column.cast(pa.timestamp("ms", "UTC")).view(pa.int64()).view(pa.date64())
+    stored = arrow_type(type_)
+    is_instant = type_.scalar is Scalar.DATETIME
+    return from_timestamps(column, stored) if is_instant else column.cast(stored)

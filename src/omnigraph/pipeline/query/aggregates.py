@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from omnigraph.engine.query.aggregate import overflow_message
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS
 from omnigraph.lang.query import ir
+from omnigraph.lang.scalars import RANGES
 
 # From `pyspark.sql.functions`, the aggregate and its argument to a column.
 Expression: TypeAlias = Callable[[Any, ir.Aggregate, Any], Any]
@@ -35,7 +36,7 @@ def _sum(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     total, scalar = _total(functions, call, value), call.type.scalar
     if scalar not in INTEGERS:
         return total
-    lowest, highest = (0, 2**64 - 1) if scalar is Scalar.U64 else (-(2**63), 2**63 - 1)
+    lowest, highest = RANGES[scalar]
     is_outside = (total < functions.lit(str(lowest)).cast(_EXACT)) | (total > functions.lit(str(highest)).cast(_EXACT))
     error = functions.raise_error(functions.lit(overflow_message(call.function, scalar)))
     return functions.when(is_outside, error).otherwise(total)
@@ -53,7 +54,7 @@ def _collect(functions: Any, call: ir.Aggregate, value: Any) -> Any:
 
 def _percentile(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     """Return a percentile, of dates the earlier of the two in the middle."""
-    if call.type.scalar is not Scalar.F64:
+    if call.type.scalar not in FLOATS:
         middle = ((functions.count(value) - 1) / 2).cast("int")
         return functions.get(functions.sort_array(functions.collect_list(value)), middle)
     return functions.percentile(value.cast("double"), functions.lit(0.5 if call.fraction is None else call.fraction))

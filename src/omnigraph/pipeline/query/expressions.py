@@ -8,15 +8,14 @@ with any part of that kind runs there as a whole: Spark evaluates Python for all
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.arguments import Value
@@ -29,10 +28,11 @@ from omnigraph.engine.query.vectors import (
     vector_to_arrow,
 )
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, KINDS, PropertyType, Scalar
+from omnigraph.lang.catalog import KINDS, PropertyType
 from omnigraph.lang.query import ir
+from omnigraph.lang.scalars import FLOATS, INTEGERS, RANGES, TIMES, narrow_float
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.datasource.options import to_spark_column
+from omnigraph.pipeline.datasource.options import time_column, to_spark_column
 from omnigraph.pipeline.query.paths import PATH_COLUMNS
 from omnigraph.pipeline.query.scan import TYPE_MARK, VALUE, ConstantsRun, Names, carrier_type, is_mark, spark_type
 
@@ -60,14 +60,14 @@ def native_call(expressions: Expressions, call: ir.Call) -> Any:
     functions, name = expressions.functions, call.function
     if name == "coalesce":
         return functions.coalesce(*(column.cast(spark_type(call.type)) for column in columns))
-    if call.type.scalar is Scalar.STRING:
+    if call.type.is_text:
         return functions.concat(*columns)
     if len(columns) == 1:
         columns = [functions.lit(0), *columns]
     left, right = columns
     if name in ("/", "%"):
         return _divide(functions, left, right, name, call.type)
-    if call.type.scalar is Scalar.F64:
+    if call.type.scalar in FLOATS:
         return _ARITHMETIC[name](left.cast("double"), right.cast("double"))
     exact = _ARITHMETIC[name](_as_long(functions, left, name), _as_long(functions, right, name))
     return _fit_long(functions, exact, name).cast("long")
@@ -80,14 +80,14 @@ def _as_long(functions: Any, column: Any, name: str) -> Any:
 def _fit_long(functions: Any, column: Any, name: str) -> Any:
     """Return a column that fails the query where it does not fit 64 bits; not every session has ANSI arithmetic."""
     lowest, highest = (functions.lit(str(bound)).cast(_EXACT) for bound in (-(2**63), 2**63 - 1))
-    message = functions.lit(function_overflow_message(name, Scalar.I64.value))
+    message = functions.lit(function_overflow_message(name, ir.I64.scalar))
     is_outside = (column < lowest) | (column > highest)
     return functions.when(is_outside, functions.raise_error(message)).otherwise(column)
 
 
 def _divide(functions: Any, left: Any, right: Any, name: str, type_: PropertyType) -> Any:
     """Divide, or give null where the divisor is zero."""
-    if type_.scalar is Scalar.I64:
+    if type_.scalar in INTEGERS:
         left, right = (_as_long(functions, side, name).cast("long") for side in (left, right))
     else:
         left, right = left.cast("double"), right.cast("double")
@@ -144,7 +144,7 @@ def _compute(body: ir.Expr, type_: PropertyType, types: list[Any], run: Any, arr
     }
     vector = compile_value(body)(run, Rows(count, {}, values))
     stored = vector_to_arrow(vector, arrow_type(type_), count)
-    converted: pa.Array[Any] = to_spark_column(stored, type_, carrier_type(type_))
+    converted: pa.Array[Any] = to_spark_column(stored, carrier_type(type_))
     return converted
 
 
@@ -160,7 +160,6 @@ def _leaves(expression: ir.Expr) -> Iterator[ir.Expr]:
 
 
 Op = ir.CompareOp
-_WIDE = frozenset({Scalar.I64, Scalar.U32, Scalar.U64})
 _OPERATORS: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
     **COMPARISONS,
     Op.STARTS_WITH: lambda left, right: left.startswith(right),
@@ -171,6 +170,8 @@ _I64_LOW, _I64_HIGH = -(2.0**63), 2.0**63
 _U64_HIGH = 2.0**64
 _LONG_MAX = 2**63 - 1
 _HALF = 2**32
+# Up to here every integer is a float of its own.
+_EXACT_FLOAT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +273,12 @@ class Expressions:
         lit = self.functions.lit
         if value is None:
             return lit(None).cast(spark_type(type_))
-        if type_.is_list or type_.scalar is Scalar.VECTOR:
+        if type_.is_array:
             assert isinstance(value, tuple)
-            items = [self.literal(item, PropertyType(_item_scalar(type_))) for item in value]
+            items = [self.literal(item, type_.item_type) for item in value]
             return self.functions.array(*items).cast(spark_type(type_))
-        if type_.scalar is Scalar.DATE:
-            return self.functions.date_from_unix_date(lit(value))
-        if type_.scalar is Scalar.DATETIME:
-            return self.functions.timestamp_millis(lit(value).cast("long"))
+        if type_.scalar in TIMES:
+            return time_column(lit(value), type_.scalar)
         if isinstance(value, int) and value > _LONG_MAX:
             # Exceeds a Java long; unsigned 64-bit columns are decimals in Spark anyway.
             return lit(Decimal(value)).cast(spark_type(type_))
@@ -318,7 +317,7 @@ class Expressions:
         if items is None:
             return self.functions.lit(None).cast("boolean")
         assert isinstance(items, tuple)
-        item_type = PropertyType(type_.scalar)
+        item_type = type_.item_type
         non_null = [item for item in items if item is not None]
         if operand.type.is_text:
             return self._unknown_among(operand.column.isin(non_null), items)
@@ -337,7 +336,7 @@ class Expressions:
 
     def _compare(self, op: ir.CompareOp, left: Operand, right: Operand) -> Any:
         if op is Op.CONTAINS:
-            item = PropertyType(_item_scalar(left.type))
+            item = left.type.item_type
             return self.functions.exists(
                 left.column, lambda element: self._compare(Op.EQ, Operand(element, item), right)
             )
@@ -349,7 +348,7 @@ class Expressions:
             return self._floats(op, left.column.cast("double"), right.column.cast("double"))
         if left.type.scalar in FLOATS:
             left, right, op = right, left, MIRRORED[op]
-        if left.type.scalar in _WIDE - {Scalar.U32}:
+        if RANGES[left.type.scalar][1] > _EXACT_FLOAT:
             return self._wide_with_float(op, left, right.column.cast("double"))
         return self._floats(op, left.column.cast("double"), right.column.cast("double"))
 
@@ -362,7 +361,7 @@ class Expressions:
     def _wide_with_float(self, op: ir.CompareOp, integer: Operand, number: Any) -> Any:
         """Compare 64-bit integers with floats exactly, through the floor of the float if it is within their range."""
         functions = self.functions
-        is_signed = integer.type.scalar is Scalar.I64
+        is_signed = RANGES[integer.type.scalar][0] < 0
         low, high = (_I64_LOW, _I64_HIGH) if is_signed else (0.0, _U64_HIGH)
         inside = (number >= low) & (number < high)
         safe = functions.when(inside, number).otherwise(functions.lit(0.0))
@@ -384,19 +383,12 @@ class Expressions:
         return functions.when(missing, functions.lit(None).cast("boolean")).otherwise(answer)
 
 
-def _item_scalar(type_: PropertyType) -> Scalar:
-    return Scalar.F32 if type_.scalar is Scalar.VECTOR else type_.scalar
-
-
 def _narrow_constant(side: Operand, other: Operand, expressions: Expressions) -> Operand:
     """Round a float constant to 32 bits if it is compared with a 32-bit column, as that column stores it."""
-    if not side.is_constant or other.is_constant or other.type.scalar is not Scalar.F32:
+    if not side.is_constant or other.is_constant or not isinstance(side.value, float):
         return side
-    if not isinstance(side.value, float):
-        return side
-    with np.errstate(over="ignore"):
-        narrow = float(np.float32(side.value))
-    if not math.isfinite(narrow) and math.isfinite(side.value):
-        return side
-    double = PropertyType(Scalar.F64)
-    return Operand(expressions.literal(narrow, double), double, narrow, is_constant=True)
+    # A constant beyond 32 bits stays what it is.
+    with suppress(OverflowError):
+        narrow = narrow_float(side.value, other.type.scalar)
+        return Operand(expressions.literal(narrow, ir.F64), ir.F64, narrow, is_constant=True)
+    return side

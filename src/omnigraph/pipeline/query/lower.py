@@ -18,7 +18,7 @@ from omnigraph.engine.query.expressions import variables_of, walk
 from omnigraph.engine.query.path_graph import weight_error
 from omnigraph.engine.query.physical_plan import ReadPlan, Source
 from omnigraph.engine.query.planning import free_variables
-from omnigraph.lang.catalog import KINDS, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import KINDS, TEXT, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
@@ -90,7 +90,6 @@ def _with_hops(nodes: Any, hop: Any, hops: str) -> Any:
     return nodes.withColumn(hops, hop.cast("long"))
 
 
-_TEXT: Final = PropertyType(Scalar.STRING)
 _NO_NEED: Final = Need()
 
 # Restricts the scan of the ranked variable to its best candidates.
@@ -179,9 +178,9 @@ class Lowering:
             self._scans[table_key] = plan_scan(self._view, table_key)
         scan, runs = self._scans[table_key]
         need = need or self._needs.get(variable, _NO_NEED)
-        outputs = [(name, column, _TEXT) for name, column in ends]
+        outputs = [(name, column, TEXT) for name, column in ends]
         if not variable.startswith("~edge"):
-            outputs.append((self._names(variable, ID), ID, _TEXT))
+            outputs.append((self._names(variable, ID), ID, TEXT))
         outputs += [(self._names(variable, name), name, ref.type) for name, ref in need.properties.items()]
         marks = tuple((self._names(variable, mark), mark) for mark in need.marks)
         expressions = [part for condition in (*conditions, *need.marks) for part in walk(condition)]

@@ -21,10 +21,9 @@ from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_from_arrow
 from omnigraph.engine.write.committed_rows import comparison
-from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import INTEGERS, PropertyType, TypeKey
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.pipeline.datasource.options import SPARK_TYPES, to_spark_column
+from omnigraph.pipeline.datasource.options import spark_data_type, to_spark_column
 from omnigraph.pipeline.datasource.pinned_scan import Scan
 from omnigraph.store.read.lookup import ROW_ID
 from omnigraph.store.write.fragments import scan_fragments
@@ -113,7 +112,7 @@ def is_mark(expression: ir.Expr) -> bool:
     """Return True for a condition that only a scan can evaluate."""
     if isinstance(expression, ir.IsNull):
         operand = expression.operand
-        return isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB
+        return isinstance(operand, ir.PropertyRef) and operand.type.is_blob
     return isinstance(expression, ir.TextMatch)
 
 
@@ -181,15 +180,7 @@ class Names:
 
 
 _PUSHED = frozenset({ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
-# Arrow types of the Spark types that stand in for those that Spark lacks.
-_CARRIERS: Final[Mapping[Scalar, pa.DataType]] = {
-    Scalar.U32: pa.int64(),
-    Scalar.U64: pa.decimal128(20, 0),
-    Scalar.DATETIME: pa.timestamp("us", "UTC"),
-    Scalar.VECTOR: pa.float32(),
-}
 _I64_MIN: Final = -(2**63)
-_UNSIGNED = {Scalar.U32: "UInt32", Scalar.U64: "UInt64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +211,12 @@ class ScanSource:
 def spark_type(type_: PropertyType) -> str:
     """Return the Spark name of a type.
 
+    >>> from omnigraph.lang.scalars import Scalar
     >>> spark_type(PropertyType(Scalar.U64, is_list=True))
     'array<decimal(20,0)>'
     """
-    word = SPARK_TYPES[type_.scalar]
-    return f"array<{word}>" if type_.is_list or type_.scalar is Scalar.VECTOR else word
+    word = type_.scalar.facts.spark
+    return f"array<{word}>" if type_.is_array else word
 
 
 def scan_frame(spark: Any, source: ScanSource) -> Any:
@@ -252,8 +244,8 @@ def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.Recor
         passed = np.logical_and.reduce([np.ones(batch.num_rows, np.bool_), *(test(run, rows) for test in tests)])
         truths = [pa.array(mark(run, rows)) for mark in marks]
         columns = [
-            to_spark_column(run.column(name), type_, target)
-            for (_, name, type_), target in zip(source.outputs, targets, strict=True)
+            to_spark_column(run.column(name), target)
+            for (_, name, _), target in zip(source.outputs, targets, strict=True)
         ]
         names = [name for name, _, _ in source.outputs] + [name for name, _ in source.marks]
         output = pa.RecordBatch.from_arrays([*columns, *truths], names=names)
@@ -335,8 +327,10 @@ def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -
 
 def carrier_type(type_: PropertyType) -> pa.DataType:
     """Return the Arrow type of a property in Spark."""
-    item_type = _CARRIERS.get(type_.scalar) or arrow_type(PropertyType(type_.scalar))
-    return pa.list_(item_type) if type_.is_list or type_.scalar is Scalar.VECTOR else item_type
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    item_type = to_arrow_type(spark_data_type(type_.scalar), timezone="UTC")
+    return pa.list_(item_type) if type_.is_array else item_type
 
 
 def pushdown_filter(conditions: Sequence[ir.Expr], constant: Callable[[ir.Expr], Any]) -> str | None:
@@ -367,8 +361,8 @@ def _to_sql(condition: ir.Expr, constant: Callable[[ir.Expr], Any]) -> str | Non
     if number == _I64_MIN:
         # Storage reads its digits without the sign, which are too large; the task's own test is exact.
         return None
-    unsigned = _UNSIGNED.get(property_.type.scalar)
-    literal = f"arrow_cast({number}, '{unsigned}')" if unsigned else str(number)
+    word = property_.type.scalar.facts.filter_word
+    literal = str(number) if word is None else f"arrow_cast({number}, '{word}')"
     return f"`{property_.property}` {test.op} {literal}"
 
 
