@@ -6,6 +6,7 @@ graph = og.init("graph.omni", schema="schema.pg")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -29,12 +30,13 @@ from omnigraph.errors import CommitNotFound, UsageError
 from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
+from omnigraph.limits import LOAD_ERRORS_MAX
 from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.protocol import GraphProtocol
-from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt, OnDuplicate
+from omnigraph.public_values import MergeReceipt, Mode, MutationReceipt, OnDuplicate
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
     from omnigraph.engine.input.ndjson.reader import Data
-    from omnigraph.engine.load.ingest import Dialect
+    from omnigraph.engine.load.load import Dialect, OnError
+    from omnigraph.engine.load.report import LoadReport
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
     from omnigraph.engine.tasks import Progress
@@ -311,27 +314,53 @@ class Graph(GraphHistory):
         on_duplicate: OnDuplicate = "error",
         branch: str = MAIN,
         from_branch: str | None = None,
+        job_id: str | None = None,
+        on_error: OnError = "fail",
+        max_errors: int = LOAD_ERRORS_MAX,
+        report: str | os.PathLike[str] | None = None,
+        embed: bool = False,
         message: str | None = None,
-    ) -> IngestReceipt:
-        """Load data of any size as one commit: a small input in one write, a large one in bulk, on Spark if need be.
-
-        Job ids, quarantine and embeddings are options of `pipeline.load`, whose report says where a load ran.
+    ) -> LoadReport:
+        """Load data of any size as one commit: what fits in memory at once, more in parallel, on Spark if need be.
 
         Args:
             data: NDJSON as a path, a list of paths, a directory, a glob pattern, an address of objects, bytes or a file
                 object, or an iterable of dictionaries.
             nodes: By node type: data frames (pandas, polars, Arrow, Spark), or paths of Parquet or CSV files.
+            edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+            job_id: Idempotency key; a load with the same key and input is applied at most once.
+            on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
+            max_errors: How many entities a quarantine may leave out before the load fails.
+            report: Directory for `report.json` and `rejected.ndjson`.
+            embed: Make the `@embed` vectors that the input does not have from their texts.
+
+        Returns:
+            What was loaded and rejected, and the commit, if there was anything to publish.
 
         Raises:
+            UsageError: An argument or a file cannot be used.
             DataError: The data breaks a rule of the schema; nothing was written.
+            JobExists: `job_id` was used for another input.
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
-        from omnigraph.engine.load.ingest import load
+        from omnigraph.engine.load.load import load
 
         there = self.on() if isinstance(self._session.runners, ThisProcess) else self
-        session = there._session.with_message(message)
-        options: dict[str, Any] = {"mode": mode, "on_duplicate": on_duplicate}
-        return load(session, data, nodes, edges, branch=branch, from_branch=from_branch, **options)
+        return load(
+            there._session.with_message(message),
+            data,
+            nodes=nodes,
+            edges=edges,
+            mode=mode,
+            on_duplicate=on_duplicate,
+            branch=branch,
+            from_branch=from_branch,
+            job_id=job_id,
+            on_error=on_error,
+            max_errors=max_errors,
+            report=report,
+            embed=embed,
+        )
 
     def ingest(
         self,
@@ -345,7 +374,7 @@ class Graph(GraphHistory):
         from_branch: str | None = None,
         dialect: Dialect = "strict",
         message: str | None = None,
-    ) -> IngestReceipt:
+    ) -> LoadReport:
         """Like `load`, but always in one small write, and of NDJSON, dictionaries or data frames only.
 
         Args:
@@ -360,19 +389,18 @@ class Graph(GraphHistory):
             >>> graph.ingest(nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
             2
         """
-        from omnigraph.engine.input.frames import resolve_input
-        from omnigraph.engine.load.ingest import ingest
+        from omnigraph.engine.load.load import ingest
 
-        session = self._session.with_message(message)
-        data = resolve_input(data, nodes, edges)
         return ingest(
-            session,
+            self._session.with_message(message),
             data,
+            nodes=nodes,
+            edges=edges,
             mode=mode,
+            on_duplicate=on_duplicate,
             branch=branch,
             from_branch=from_branch,
             dialect=dialect,
-            on_duplicate=on_duplicate,
         )
 
     @reports_progress

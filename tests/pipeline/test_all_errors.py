@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,12 +13,12 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.input import splits
-from omnigraph.engine.load import set_checks, transaction
+from omnigraph.engine.load import transaction
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate
+from tests.support.pipeline_fixtures import splits_of, staging_in_files
 
 SCHEMA = """
 node P { name: String @key  age: I32?  kind: enum(a, b)?  mail: String? @unique  size: I32  @range(age, 0..150) }
@@ -49,7 +50,8 @@ def as_csv(rows: list[dict[str, Any]]) -> str:
 
 def load_ndjson(graph: Graph, rows: list[dict[str, Any]], **options: Any) -> object:
     Path("p.ndjson").write_bytes(as_ndjson(rows))
-    return pipeline.load(graph, "p.ndjson", engine="local", **options)
+    with staging_in_files():
+        return pipeline.load(graph, "p.ndjson", engine="local", **options)
 
 
 def load_csv(graph: Graph, rows: list[dict[str, Any]], **options: Any) -> object:
@@ -89,7 +91,7 @@ def test_malformed_lines_and_broken_rules_come_together_by_line(graph: Graph, wa
 
 @pytest.mark.parametrize("way", ["bulk", "csv"])
 def test_errors_of_many_splits_come_by_line(graph: Graph, way: str) -> None:
-    with patch.object(splits, "LOAD_SPLIT_BYTES", 64):
+    with splits_of(64):
         assert errors(graph, way, [row for row, _ in ROWS]) == EXPECTED
 
 
@@ -113,9 +115,9 @@ def no_consequences(graph: Graph) -> None:
     node = {"type": "P", "data": {**good, "name": "zz", "size": "q"}}
     text = b"".join(json.dumps(line).encode() + b"\n" for line in (node, {"edge": "K", "from": "a", "to": "zz"}))
     Path("edges.ndjson").write_bytes(text)
-    for load in (lambda: graph.ingest(text), lambda: pipeline.load(graph, "edges.ndjson", engine="local")):
-        with pytest.raises(OmniGraphError) as refused:
-            load()
+    for is_in_memory in (True, False):
+        with nullcontext() if is_in_memory else staging_in_files(), pytest.raises(OmniGraphError) as refused:
+            graph.load("edges.ndjson")
         violations: Any = refused.value.context["violations"]
         assert [(violation["line"], violation["rule"]) for violation in violations] == [(1, "N10")]
 
@@ -124,22 +126,19 @@ def test_consequences_of_malformed_lines_are_not_reported(graph: Graph) -> None:
     no_consequences(graph)
 
 
-@pytest.mark.parametrize("module", [validate, set_checks])
-def test_rules_that_need_the_malformed_lines_are_caught(graph: Graph, module: Any) -> None:
-    with patch.object(module, "RULES_OF_ROWS_ALONE", validate.RULES), pytest.raises(AssertionError):
+def test_rules_that_need_the_malformed_lines_are_caught(graph: Graph) -> None:
+    with patch.object(transaction, "SET_RULES_OF_ROWS_ALONE", validate.SET_RULES), pytest.raises(AssertionError):
         no_consequences(graph)
 
 
-@pytest.mark.parametrize("module", [validate, set_checks])
-def test_a_value_that_a_malformed_line_frees_is_not_reported(graph: Graph, module: Any) -> None:
-    with patch.object(module, "UnlessReplaced", lambda _, committed: committed), pytest.raises(AssertionError):
+def test_a_value_that_a_malformed_line_frees_is_not_reported(graph: Graph) -> None:
+    with patch.object(transaction, "UnlessReplaced", lambda _, committed: committed), pytest.raises(AssertionError):
         no_consequences(graph)
 
 
 @pytest.mark.parametrize("way", ["bulk", "lines"])
 def test_malformed_lines_that_hide_rules_are_caught(graph: Graph, way: str) -> None:
     with (
-        patch.object(validate, "merge_by_line", lambda malformed, *_: list(malformed)),
         patch.object(transaction, "merge_by_line", lambda malformed, *_: list(malformed)),
         pytest.raises(AssertionError),
     ):

@@ -51,7 +51,7 @@ def test_bad_input_is_refused_by_its_code_on_every_way_in(
     if bad not in BOUNDED:
         answers.append(said(["ingest", graph.uri, *options], capsys))
         with pytest.raises(OmniGraphError) as caught:
-            load(graph, file, mode=bad.mode, engine="local")  # type: ignore[arg-type]
+            load(graph, file, mode=bad.mode, engine="local")
         answers += [caught.value.to_json(), said(["load", graph.uri, *options], capsys)]
     for answer in answers:
         assert (answer["rule"], answer.get("line"), answer["effect"]) == (bad.code, bad.line, "none")

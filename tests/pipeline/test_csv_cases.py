@@ -79,7 +79,7 @@ pipelines:
 
 def load_as(engine: str) -> Callable[[og.Graph, Any, Path], None]:
     def load(graph: og.Graph, spark: Any, path: Path) -> None:
-        pipeline.load(graph, nodes={"P": str(path)}, engine=engine, spark=spark if engine == "spark" else None)  # type: ignore[arg-type]
+        pipeline.load(graph, nodes={"P": str(path)}, engine=engine, spark=spark if engine == "spark" else None)  # type: ignore[call-overload]
 
     return load
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.engine.load.job import prepare_folder
+from omnigraph.engine.load.report import prepare_folder
 from omnigraph.errors import UsageError
 from omnigraph.pipeline.declared.check import find_pipeline
 from omnigraph.pipeline.declared.config import parse_pipelines, read_pipelines

@@ -19,7 +19,8 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.embed.embed_tasks import embed_site
-from omnigraph.engine.load import stage_split
+from omnigraph.engine.load import kept_rows
+from omnigraph.engine.load.kept_rows import RowKeeper
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.graph import session_of
@@ -108,7 +109,7 @@ def test_load_with_malformed_lines_misses_no_vector_that_it_does_not_make(
 ) -> None:
     assert [line for line, _ in vectors_not_made(graph, tmp_path)] == [2, 3]
     assert provider.requests == []
-    monkeypatch.setattr(stage_split, "_without_vectors_to_make", lambda *arguments: arguments[-1])
+    monkeypatch.setattr(RowKeeper, "_without_vectors_to_make", lambda *arguments: arguments[-1])
     assert 1 in [line for line, _ in vectors_not_made(graph, tmp_path)]
 
 
@@ -116,7 +117,7 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rows that come in parts are found again by their numbers, past those that were left out.
-    monkeypatch.setattr(stage_split.EmbedJob, "window", lambda self, key: 2)
+    monkeypatch.setattr(kept_rows.EmbedJob, "window", lambda self, key: 2)
     records = [doc("a", text="one"), doc("b"), doc("c", text="two", pages=99), doc("d", text="two"), doc("d", text="x")]
     records += [doc("e", text="y"), {"edge": "Cites", "from": "b", "to": "e", "data": {}}]
     report = pipeline.load(
@@ -149,13 +150,13 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled: list[str] = []
-    embed_rows = stage_split.embed_rows
+    embed_rows = kept_rows.embed_rows
 
     def fill_rows(job: Any, table_key: TypeKey, rows: pa.Table, tallies: Any) -> Any:
         filled.append(table_key)
         return embed_rows(job, table_key, rows, tallies)
 
-    monkeypatch.setattr(stage_split, "embed_rows", fill_rows)
+    monkeypatch.setattr(kept_rows, "embed_rows", fill_rows)
     data = lines(tmp_path, doc("a", text="one"), {"edge": "Cites", "from": "nobody", "to": "noone", "data": {}})
     with pytest.raises(DataError, match="nobody"):
         pipeline.load(graph, data, mode="append", embed=True)

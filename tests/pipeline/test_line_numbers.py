@@ -11,10 +11,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.input import splits
-from omnigraph.engine.load import staged_input
+from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
+from tests.support.pipeline_fixtures import splits_of
 
 SCHEMA = "node A { k: String @key }\nnode B { k: String @key }\nedge E: A -> B { @key(src, dst) }\n"
 
@@ -70,7 +70,7 @@ def test_rows_in_small_splits_are_counted_in_their_file(graph: Graph, tmp_path: 
     (tmp_path / "one.ndjson").write_text(nodes)
     (tmp_path / "two.ndjson").write_text(nodes.replace('"A"', '"B"') + '{"type": "B", "data": {"k": "a3"}}\n')
     files = [str(tmp_path / "one.ndjson"), str(tmp_path / "two.ndjson")]
-    with patch.object(splits, "LOAD_SPLIT_BYTES", 64), pytest.raises(OmniGraphError) as caught:
+    with splits_of(64), pytest.raises(OmniGraphError) as caught:
         pipeline.load(graph, files, mode="append")
     assert "twice, in lines 4 and 10; keep one" in caught.value.message
 
@@ -93,12 +93,11 @@ def test_rows_of_several_frames_are_counted_in_each(graph: Graph, *, is_bulk: bo
     nodes = {"A": pa.table({"k": ["a1", "a2"]}), "B": pa.table({"k": ["b1", "b2", "b1"]})}
     with pytest.raises(OmniGraphError) as caught:
         (pipeline.load if is_bulk else Graph.load)(graph, nodes=nodes, mode="append")
-    unit = "line" if is_bulk else "row"
-    assert caught.value.message.startswith(f"`the frame of B` {unit} 3: ")
-    assert f"in {unit}s 1 and 3; keep one" in caught.value.message
+    assert caught.value.message.startswith("`the frame of B` row 3: ")
+    assert "in rows 1 and 3; keep one" in caught.value.message
 
 
 def test_lines_that_count_through_all_files_are_caught(graph: Graph, tmp_path: Path) -> None:
-    with patch.object(staged_input.LineNumbers, "in_file", lambda self, line: (f"{tmp_path}/e.csv", line)):
+    with patch.object(LineNumbers, "in_file", lambda self, line: (f"{tmp_path}/e.csv", line)):
         error = failed_load(graph, tmp_path, f"{tmp_path}/e.csv:x->y")
     assert "in lines 2 and 3" not in error.message

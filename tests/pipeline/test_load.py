@@ -1,4 +1,4 @@
-"""Loads in process: modes, branches, jobs, quarantine, races, and what is left on disk."""
+"""Loads that are staged in files: modes, branches, jobs, quarantine, races, and what is left on disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.load.job import LoadReport
+from omnigraph.engine.load.report import LoadReport
 from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Unit
@@ -27,13 +27,14 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.pipeline import load
 from tests.support.orphan_sweep import sweep
-from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, world
+from tests.support.pipeline_fixtures import contents, lines_of, load_bytes, splits_of, staging_in_files, world
 from tests.support.write_fixtures import rows
 
 
 @pytest.fixture
-def graph(tmp_path: Path) -> Graph:
-    return world(tmp_path / "g.omni")
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    with staging_in_files():
+        yield world(tmp_path / "g.omni")
 
 
 def person(name: str, **values: object) -> dict[str, Any]:
@@ -431,7 +432,8 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.pipeline import load
-with failpoints.armed({Point(sys.argv[3]): failpoints.kill}):
+from tests.support.pipeline_fixtures import staging_in_files
+with staging_in_files(), failpoints.armed({Point(sys.argv[3]): failpoints.kill}):
     load(og.open(sys.argv[1]), sys.argv[2], mode="merge", engine="local")
 """
 

@@ -16,11 +16,11 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli.app import main
-from omnigraph.engine.input import splits
 from omnigraph.engine.load import matching
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from tests.support.live_server import serving_graph
+from tests.support.pipeline_fixtures import splits_of
 
 SCHEMA = "node P { name: String @key  age: I32? }\nedge K: P -> P { n: I32?  @key(src, dst) }\nnode Free { n: I32? }\n"
 LINES = "".join(f'{{"type": "P", "data": {{"name": "p{number % 4}", "age": {number}}}}}\n' for number in range(12))
@@ -45,8 +45,8 @@ def ages(graph: Graph) -> dict[str, int]:
 def test_one_of_several_duplicates_is_loaded(
     graph: Graph, choice: str, index: int, mode: str, split_bytes: int
 ) -> None:
-    with patch.object(splits, "LOAD_SPLIT_BYTES", split_bytes):
-        report = pipeline.load(graph, "p.ndjson", mode=mode, on_duplicate=choice)  # type: ignore[arg-type]
+    with splits_of(split_bytes):
+        report = pipeline.load(graph, "p.ndjson", mode=mode, on_duplicate=choice)
     assert ages(graph) == {key: listed[index] for key, listed in AGES.items()}
     assert report.total_entities == len(AGES)
 
@@ -59,7 +59,7 @@ def test_duplicates_stay_an_error_by_default(graph: Graph) -> None:
 def test_a_choice_that_ignores_other_splits_is_caught(graph: Graph) -> None:
     nothing = np.zeros(0, np.int64)
     with (
-        patch.object(splits, "LOAD_SPLIT_BYTES", 64),
+        splits_of(64),
         patch.object(matching, "find_superseded_rows", lambda *_: nothing),
         pytest.raises(OmniGraphError, match="twice"),
     ):
@@ -104,7 +104,7 @@ def test_entities_by_id_alone_are_chosen_alike_by_both_writers(graph: Graph) -> 
     for choice, expected in (("error", 3), ("first", 1), ("last", 3)):
         graph.load(rows, on_duplicate=choice)  # type: ignore[arg-type]
         assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
-        pipeline.load(graph, "u.ndjson", on_duplicate=choice)  # type: ignore[arg-type]
+        pipeline.load(graph, "u.ndjson", on_duplicate=choice)
         assert graph.get("Free", "u") == {"id": "u", "n": expected}, choice
 
 

@@ -23,6 +23,7 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
+from tests.support.pipeline_fixtures import staging_in_files
 
 # The name of a call, then its arguments; JSON all the way down.
 Call = dict[str, Any]
@@ -228,9 +229,8 @@ def _loader(engine: str) -> Any:
     from omnigraph import pipeline
 
     if engine == "bulk":
-        return lambda graph, *data, **options: pipeline.load(graph, *data, engine="local", **options)
-    method = {"load": Graph.load, "ingest": Graph.ingest}[engine]
-    return lambda graph, *data, **options: method(graph, *data, **options)
+        return staging_in_files()(partial(pipeline.load, engine="local"))
+    return {"load": Graph.load, "ingest": Graph.ingest}[engine]
 
 
 def _as_lines(lines: list[Any], shape: str, folder: Path, *, is_file: bool) -> Any:

@@ -28,7 +28,6 @@ from omnigraph.client.messages import (
     state_text,
     with_operation_id,
 )
-from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
 from omnigraph.part_protocols import AsOf, BranchesProtocol, SchemaProtocol, TagsProtocol
 from omnigraph.protocol import GraphProtocol
@@ -49,7 +48,6 @@ from omnigraph.public_values import (
 from omnigraph.source_files import query_source, schema_source
 
 if TYPE_CHECKING:
-    from omnigraph.engine.input.frames import FrameLines
     from omnigraph.engine.query.result import Result
 
 
@@ -267,26 +265,16 @@ ENDPOINTS: Final[Mapping[object, Endpoint]] = {
 def _ndjson_body(arguments: Mapping[str, Any]) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.input.frames import FrameLines, resolve_input
+    from omnigraph.client.frame_lines import encode_frames
+    from omnigraph.engine.input.frames import check_sources
     from omnigraph.engine.input.ndjson.reader import is_records, read_blocks, records
 
-    data = resolve_input(*(arguments.get(name) for name in ("data", "nodes", "edges")))
+    data, nodes, edges = (arguments.get(name) for name in ("data", "nodes", "edges"))
+    check_sources(data, nodes, edges)
+    if nodes or edges:
+        return b"".join(encode_frames(nodes, edges, is_overwriting=arguments.get("mode") == "overwrite"))
     if isinstance(data, str | PathLike) and (path := Path(data)).is_file() and path.stat().st_size > WRITE_BYTES_MAX:
         return path
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
-    body = b"".join(read_blocks(data))
-    if arguments.get("mode") == "overwrite" and isinstance(data, FrameLines):
-        _refuse_empty_frames(data)
-    return body
-
-
-def _refuse_empty_frames(frames: FrameLines) -> None:
-    """Raise if a frame has no rows: the lines that are sent would not name its type, which would keep its entities."""
-    empty = [name for names in frames.type_names.values() for name in names if name not in frames.filled_names]
-    if empty:
-        raise UsageError(
-            f"the frame of `{empty[0]}` has no rows, so no line of it names the type to a server, which would keep its"
-            " entities; load it into the graph itself, or delete the entities with a mutation",
-            type=empty[0],
-        )
+    return b"".join(read_blocks(data))

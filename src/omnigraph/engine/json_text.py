@@ -11,6 +11,7 @@ from base64 import b64encode
 from typing import Any, Final
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from omnigraph.lang.schema.arrow_schema import PHYSICAL
@@ -18,7 +19,25 @@ from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import BLOB_PREFIX
 from omnigraph.rules.time_columns import time_texts
 
+_RECORD_OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _STRING: Final = re.compile(rb'"[^"]*+"')
+
+
+def encode_record(record: Any) -> bytes:
+    """Return a dictionary as a line of NDJSON.
+
+    >>> encode_record({"type": "Photo", "data": {"raw": b"hi"}})
+    b'{"type":"Photo","data":{"raw":"base64:aGk="}}\\n'
+    """
+    try:
+        return orjson.dumps(record, default=_encode_value, option=_RECORD_OPTIONS)
+    except TypeError:
+        # Integers and texts that orjson refuses are left for the rules to report.
+        return json.dumps(record, default=_encode_value).encode() + b"\n"
+
+
+def _encode_value(value: Any) -> str:
+    return f"{BLOB_PREFIX}{b64encode(value).decode()}" if isinstance(value, bytes) else str(value)
 
 
 def find_repeated_member(text: bytes, value: object) -> str | None:

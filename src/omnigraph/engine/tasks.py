@@ -168,7 +168,7 @@ def report_progress(stage: str, done: int, total: int, unit: Unit = "items") -> 
 
 
 class Runner(Protocol):
-    """Runs tasks: in threads of this process, or on Spark executors."""
+    """Runs tasks: in this thread, in threads of this process, or on Spark executors."""
 
     @property
     def engine(self) -> str: ...
@@ -260,6 +260,17 @@ class Threads:
         groups = rows.select(by).group_by([*by]).aggregate([]).to_pylist()
         masks = (reduce(pc.and_, [pc.equal(rows[name], group[name]) for name in by]) for group in groups)
         return [row for mask in masks for row in combine(rows.filter(mask)).to_pylist()]
+
+
+class ThisThread(Threads):
+    """Runs tasks one after the other where it is called, which is best for what is small."""
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        unit, weights = weigh_tasks(payloads, sizes)
+        report_progress(stage, 0, sum(weights), unit)
+        results = [work(payload) for payload in payloads]
+        report_progress(stage, sum(weights), sum(weights), unit)
+        return results
 
 
 def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:

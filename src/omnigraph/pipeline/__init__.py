@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from omnigraph.engine.infer.api import InferredSchema
     from omnigraph.engine.input.splits import Columns
-    from omnigraph.engine.load.job import LoadReport
+    from omnigraph.engine.load.report import LoadReport
     from omnigraph.pipeline import algo
     from omnigraph.pipeline.declared.check import CheckReport, check
     from omnigraph.pipeline.declared.config import PipelineDeclaration, read_pipelines
@@ -64,7 +64,7 @@ __all__ = [
 _NAMES_OF = {
     "engine.infer.api": ("InferredSchema",),
     "engine.input.splits": ("Columns",),
-    "engine.load.job": ("LoadReport",),
+    "engine.load.report": ("LoadReport",),
     "pipeline.declared.check": ("CheckReport", "check"),
     "pipeline.declared.config": ("PipelineDeclaration", "read_pipelines"),
     "pipeline.declared.run": ("retry_rejected", "run"),

@@ -185,13 +185,13 @@ class RunnerChoice:
                 raise
             return local
 
-    def by_input(self, size: int, frames: Iterable[Any], other_input: str) -> Runner:
+    def by_input(self, size: int, frames: Iterable[Any], other_input: str, local: Runner | None = None) -> Runner:
         """Return the runner for files of a size, or where DataFrames are; an error names an input for this process."""
         for frame in frames:
             if self.engine == "local":
                 raise UsageError(f"a DataFrame needs Spark; omit `engine`, or {other_input}", engine=self.engine)
             return Executors(frame.sparkSession)
-        return self.by_size(size, LOAD_LOCAL_BYTES_MAX, input_threads())
+        return self.by_size(size, LOAD_LOCAL_BYTES_MAX, local or input_threads())
 
     def require(self) -> None:
         """Fail early if Spark was asked for and does not start."""

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from omnigraph.engine.arguments import check_type
@@ -21,17 +20,17 @@ from omnigraph.engine.infer.relations import (
     name_type,
 )
 from omnigraph.engine.infer.scan import Scan
+from omnigraph.engine.input.frames import as_frame
 from omnigraph.engine.input.splits import (
     Columns,
     detect_format,
     find_files,
     is_frame,
     parse_columns,
-    plan_columns,
     plan_ndjson,
-    write_arrow,
 )
 from omnigraph.engine.input.splits import Path as Source
+from omnigraph.engine.input.spool import Spool
 from omnigraph.engine.runners import Runners
 from omnigraph.errors import UsageError
 from omnigraph.lang import diagnostic
@@ -199,17 +198,13 @@ def infer_schema(
                 for key, item in inputs.tables.items()
             },
         )
-    with TemporaryDirectory(prefix="omnigraph-infer-") as folder:
-        written = {
-            key: parse_columns(write_arrow(columns, folder, str(index)))
-            for index, (key, columns) in enumerate(inputs.tables.items())
-        }
-        frames = {key: columns.data for key, columns in written.items() if is_frame(columns.data)}
+    with Spool() as spool:
+        frames = {key: columns.data for key, columns in inputs.tables.items() if is_frame(columns.data)}
         splits = plan_ndjson(inputs.ndjson)
-        for key, columns in written.items():
+        for key, columns in inputs.tables.items():
             # Of the mapping, only how the file is read: what the columns are called is to be found.
-            table = Columns(columns.data, delimiter=inputs.tables[key].delimiter)
-            splits += plan_columns(key, table) if key not in frames else []
+            table = Columns(columns.data, delimiter=columns.delimiter)
+            splits += spool.plan_table(key, table) if key not in frames else []
         runner = runners.by_input(sum(split.size for split in splits), frames.values(), "use a file")
         scan = Scan(runner, splits, frames)
         profiles = _check_names(scan.profile_tables(), inputs.tables)
@@ -236,7 +231,7 @@ def _list_inputs(data: Source | Sequence[Source], nodes: Mapping[str, Any], edge
     for kind, named in (("node", nodes), ("edge", edges)):
         for name, source in named.items():
             _require_type_name(str(name))
-            tables[TypeKey.of(kind, str(name))] = parse_columns(source)
+            tables[TypeKey.of(kind, str(name))] = parse_columns(as_frame(source))
     if not ndjson and not tables:
         raise UsageError("there is nothing to infer a schema from; give files or frames")
     return _Input(tuple(ndjson), tables, frozenset(guessed) - {TypeKey.of("node", str(name)) for name in nodes})

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.input.ndjson.blocks import Part
 from omnigraph.engine.input.ndjson.slow_path import Converter, Gathered
 from omnigraph.engine.input.splits import Columns, EndpointColumns, endpoint_columns
@@ -60,14 +61,20 @@ class ColumnMapper:
     """Maps batches of one source to one type."""
 
     def __init__(
-        self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, now_ms: int | None = None
+        self,
+        catalog: Catalog,
+        type_: Type,
+        columns: Columns,
+        findings: Findings,
+        now_ms: int | None = None,
+        blobs: BlobReader | None = None,
     ) -> None:
         self._catalog = catalog
         self._type = type_
         self._columns = columns
         self._findings = findings
         self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
-        self._converter = Converter(findings, now_ms=self._now_ms)
+        self._converter = Converter(findings, now_ms=self._now_ms, blobs=blobs)
         # State of the current batch: text columns, line numbers, and rows that were reported already.
         self._texts: frozenset[str] = frozenset()
         self._numbers: Numbers = np.zeros(0, np.int64)

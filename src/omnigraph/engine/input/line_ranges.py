@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from omnigraph.engine.input.filesystems import open_file, open_stream
+from omnigraph.engine.input.filesystems import open_stream
 from omnigraph.engine.input.formats import reject_other_format
-from omnigraph.engine.input.ndjson.reader import line_too_long
+from omnigraph.engine.input.ndjson.reader import line_too_long, read_blocks
 from omnigraph.engine.input.splits import Split
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_LINE_BYTES_MAX, LOAD_REJECTED_CHARACTERS, LOAD_SPLIT_BYTES
@@ -48,7 +48,7 @@ def read_lines(split: Split, findings: Findings) -> Iterator[LineBlock]:
     line = split.first_line
     for text, is_cut in read_line_bytes(split):
         if line == 1:
-            reject_other_format(text, split.file)
+            reject_other_format(text, split.shown_name)
         block = LineBlock(text, line, is_cut)
         line = block.numbers.stop
         if is_cut:
@@ -60,12 +60,15 @@ def line_offset(split: Split) -> int:
     """Return what to add to the number of a line in a split to have its number in the file."""
     # The line that starts at the first byte of the split belongs to it.
     stop = max(split.start - 1, 0)
-    with open_file(split.file) as file:
+    with split.open() as file:
         return sum(file.read_at(min(_STEP_BYTES, stop - at), at).count(b"\n") for at in range(0, stop, _STEP_BYTES))
 
 
 def read_line_bytes(split: Split) -> Iterator[tuple[bytes, bool]]:
     """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
+    if split.content is not None:
+        yield from ((block, False) for block in read_blocks(split.content))
+        return
     if split.compression is None:
         yield _read_byte_range(split)
         return
@@ -100,7 +103,7 @@ def _truncate_line(pieces: Sequence[bytes]) -> bytes:
 
 def _read_byte_range(split: Split) -> tuple[bytes, bool]:
     """Return the lines that start within the split, the last one up to its end, and whether that was truncated."""
-    with open_file(split.file) as file:
+    with split.open() as file:
         # The byte before the split says whether a line starts at its first byte.
         begin = max(split.start - 1, 0)
         data: bytes = file.read_at(split.stop - begin, begin)

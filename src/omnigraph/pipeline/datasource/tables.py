@@ -30,7 +30,9 @@ from omnigraph import clock
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.export import column_names
 from omnigraph.engine.input.splits import Columns, plan_columns, write_batches
+from omnigraph.engine.load.buckets import InBuckets, plan_job
 from omnigraph.engine.load.job import InputSchema, Job, LoadOptions
+from omnigraph.engine.load.plan_input import LoadPlan
 from omnigraph.engine.load.stage_split import StagedSplit, StageTask, stage_split
 from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.engine.session import View
@@ -251,7 +253,7 @@ class WritePlan:
         access = replace(self.job.access, operation_id=operation_id)
         scratch = side_folder(self.job.targets[self.table_key], operation_id)
         # One plan serves all batches of a query, and each batch may replace rows of the previous one.
-        job = replace(self.job, access=access, scratch=scratch, base_version=None)
+        job = replace(self.job, access=access, scratch=scratch, replaced=None)
         intent = replace(self.intent, operation_id=OperationId(operation_id), paths=tuple(job.claims))
         return replace(self, job=job, intent=intent)
 
@@ -280,7 +282,7 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
         schema = InputSchema(visible.ir, view.snapshot.state.schema.ir_hash)
         key = find_type(schema.catalog, options.type).table_key
         load_options = LoadOptions(mode=mode, branch=options.branch)
-        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key], schema)
+        job = plan_job(session, view, load_options, LoadPlan([], {}, [key], [key], schema), new_ulid())
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -335,16 +337,19 @@ def publish_partitions(
     session = session_of(graph).with_message(options.message)
     splits = [split for partition in staged for split in partition.splits]
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
-    load_options = LoadOptions(mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks)
-    transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
+    # An empty batch of a stream is committed as well, because its commit records the progress of the stream.
+    load_options = LoadOptions(
+        mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks, commits_empty=True
+    )
     store = session.kernel.store
+    written = InBuckets(write_plan.job, Threads(), store, [write_plan.table_key])
     try:
-        with kept_fresh(store, write_plan.fresh_intent):
-            if write_plan.mode != "overwrite" and not any(result.lines for _, result in splits):
-                transaction.job = write_plan.job
-                transaction.clean(set())
-            else:
-                transaction.publish(write_plan.job, [write_plan.table_key], splits)
+        with kept_fresh(store, write_plan.fresh_intent), written.cleaning_up():
+            if write_plan.mode == "overwrite" or any(result.lines for _, result in splits):
+                written.take_over(splits)
+                permissions = write_permissions(session, session.kernel.snapshot(options.branch))
+                transaction = LoadTransaction(session, load_options, permissions)
+                transaction.publish(written, OperationId(write_plan.job.operation_id))
     finally:
         finish(store, write_plan.intent)
 

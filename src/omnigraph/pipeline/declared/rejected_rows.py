@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.engine.input.splits import Columns
-from omnigraph.engine.load.job import RejectedLine
+from omnigraph.engine.load.report import RejectedLine
 from omnigraph.errors import DataError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import Catalog, EdgeType, TypeKey

@@ -20,10 +20,11 @@ import orjson
 
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
-from omnigraph.engine.load.job import LoadReport, RejectedLine, prepare_folder
+from omnigraph.engine.load.load import load
+from omnigraph.engine.load.report import LoadReport, RejectedLine, prepare_folder
 from omnigraph.engine.tasks import Progress, describing_stages, reporting_to
 from omnigraph.errors import BranchNotFound, ConflictError
-from omnigraph.graph import Graph
+from omnigraph.graph import Graph, session_of
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import LOAD_ERRORS_MAX, PIPELINE_PENDING_ROWS_MAX
@@ -72,7 +73,6 @@ from omnigraph.pipeline.declared.run_options import RunOptions, check_options, f
 from omnigraph.pipeline.declared.runs import RunRecorder, RunReport
 from omnigraph.pipeline.declared.sources import OpenSource, Watermark, is_ahead, open_source, read_source
 from omnigraph.pipeline.declared.transform import Deletion, map_deletions, map_types, run_traced_statement
-from omnigraph.pipeline.operations import load
 from omnigraph.spark.session import run_job
 
 
@@ -415,7 +415,7 @@ class _Run:
         may_wait = self.options.backfill is None and any(item.is_pending for item in self.pipeline.edges.values())
         with self.recorder.stage("load"), self._load_folder() as folder:
             return load(
-                self.graph,
+                session_of(self.graph.on()),
                 nodes=nodes,
                 edges=edges,
                 mode=self.pipeline.mode,
@@ -461,7 +461,7 @@ class _Run:
         remove_merged_branch(self.graph, self.pipeline)
         with self.recorder.stage("load"), self._load_folder() as folder:
             loaded = load(
-                self.graph,
+                session_of(self.graph.on()),
                 nodes=by_kind["node"],
                 edges=by_kind["edge"],
                 mode=self.pipeline.mode,

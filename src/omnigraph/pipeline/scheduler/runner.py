@@ -20,7 +20,7 @@ import orjson
 from omnigraph import clock
 from omnigraph.display import count_of
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.load.job import prepare_folder
+from omnigraph.engine.load.report import prepare_folder
 from omnigraph.errors import ConflictError, OmniGraphError, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import SCHEDULE_FOLLOW_SECONDS, SCHEDULE_POLL_SECONDS, SCHEDULE_RUNS_MAX, SCHEDULE_STOP_SECONDS

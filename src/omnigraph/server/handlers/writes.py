@@ -6,15 +6,15 @@ Thin: the graph does the work and enforces its policy.
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from omnigraph import wire
 from omnigraph.engine.authorization import on_target
-from omnigraph.engine.load.ingest import load as load_any_size
-from omnigraph.engine.load.ingest import without_path
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.engine.load.load import load as load_input
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.public_values import IngestReceipt
 from omnigraph.server.responses import Call, Response, arguments, json_response, receipt_response
@@ -55,10 +55,20 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 def _load(call: Call[Any], data: bytes | Path) -> IngestReceipt:
     """Load in this process, whatever the size: a server starts no Spark."""
-    given = {**arguments(call.input), "data": data, "nodes": None, "edges": None}
+    given = {**arguments(call.input), "data": data}
     session = session_of(call.graph).with_message(given.pop("message", None))
-    with without_path(str(data)) if isinstance(data, Path) else nullcontext():
-        return load_any_size(session, **given)
+    with _without_path(str(data)) if isinstance(data, Path) else nullcontext():
+        return load_input(session, **given).receipt
+
+
+@contextmanager
+def _without_path(path: str) -> Iterator[None]:
+    """Call the file of a body `the input` in errors, because the client never saw it."""
+    try:
+        yield
+    except OmniGraphError as error:
+        error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        raise
 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
