@@ -59,6 +59,6 @@ def test_tasks_name_files_of_all_layers() -> None:
         "rules",
         "cli",
         "server",
-        "pipeline",
+        "spark",
         "tests",
     }

@@ -17,6 +17,7 @@ import griffe
 
 COMPLETED = "complete_docs"
 EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
+ON_ENGINE = re.compile(r"^(of_graph|anywhere)\(")
 GRAPHS = (
     "graph.Graph",
     "graph_reads.GraphReads",
@@ -44,6 +45,10 @@ class InheritedDocs(griffe.Extension):
                 is_shown = member.is_function or "property" in member.labels
                 if is_shown and not member.is_alias and (text := inspect.getdoc(getattr(kind, name))):
                     member.docstring = griffe.Docstring(text)
+        pipeline = pkg["pipeline"]
+        for name, member in list(pipeline.members.items()):
+            if isinstance(member, griffe.Attribute) and ON_ENGINE.match(str(member.value)):
+                pipeline.set_member(name, build_function(getattr(import_module(pipeline.path), name)))
         for item in walk(pkg):
             if item.is_function and any(COMPLETED in str(decorator.value) for decorator in item.decorators):
                 item.docstring.value = inspect.getdoc(getattr(import_module(item.module.path), item.name))
@@ -64,6 +69,23 @@ def classes_of(module: griffe.Module) -> Iterator[griffe.Class]:
     """Yield the classes of graphs and their parts, here and on a server."""
     yield from (module[name] for name in GRAPHS)
     yield from (item for item in module["client.graph"].members.values() if not item.is_alias and item.is_class)
+
+
+def build_function(function: Any) -> griffe.Function:
+    """Return a function as it is when it runs, because its arguments are put together then."""
+    shown = inspect.signature(function)
+    parameters = [
+        griffe.Parameter(
+            item.name,
+            annotation=str(item.annotation),
+            kind=griffe.ParameterKind(item.kind.description),
+            default=None if item.default is item.empty else repr(item.default),
+        )
+        for item in shown.parameters.values()
+    ]
+    docstring = griffe.Docstring(inspect.getdoc(function) or "")
+    name, returns = function.__name__, str(shown.return_annotation)
+    return griffe.Function(name, parameters=griffe.Parameters(*parameters), returns=returns, docstring=docstring)
 
 
 def build_method(name: str, package: griffe.Module, documented: Any, method: Any) -> griffe.Function:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
-    from omnigraph.pipeline.operations import infer_schema
+    from omnigraph.pipeline import infer_schema
     from omnigraph.protocol import GraphProtocol
     from omnigraph.public_values import (
         Branch,
@@ -183,7 +183,7 @@ _NAMES_OF = {
     "lang.diagnostic": ("LanguageError",),
     "lang.migrate": ("MigrationPlan", "SchemaPlan"),
     "engine.infer.api": ("InferredSchema",),
-    "pipeline.operations": ("infer_schema",),
+    "pipeline": ("infer_schema",),
     "protocol": ("GraphProtocol",),
     "public_values": (
         "Branch",

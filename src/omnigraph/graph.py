@@ -24,7 +24,7 @@ from omnigraph.engine.query.context import Caches
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.runners import ThisProcess
 from omnigraph.engine.schema import Schema
-from omnigraph.engine.session import GraphSession, reports_progress
+from omnigraph.engine.session import GraphSession, reports_progress, sweep_on_open
 from omnigraph.engine.session import session_of as session_of
 from omnigraph.errors import CommitNotFound, UsageError
 from omnigraph.graph_reads import GraphAt, GraphHistory
@@ -32,7 +32,6 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import LOAD_ERRORS_MAX
 from omnigraph.manifest.create import init as init_graph
-from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.protocol import GraphProtocol
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
+    from omnigraph.engine.export_files import ExportReport
+    from omnigraph.engine.export_files import Format as FileFormat
     from omnigraph.engine.input.ndjson.reader import Data
     from omnigraph.engine.load.load import Dialect, OnError
     from omnigraph.engine.load.report import LoadReport
@@ -116,12 +117,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
         36
     """
     graph = attach(uri, read_only=read_only, actor=actor, policy=policy, meter=meter)
-    kernel = graph._session.kernel
-    kernel.snapshot()
-    if not read_only and has_intents_on_disk(kernel.store):
-        from omnigraph.manifest.recovery import sweep_dead_intents
-
-        sweep_dead_intents(kernel)
+    sweep_on_open(graph._session.kernel)
     return graph
 
 
@@ -441,6 +437,46 @@ class Graph(GraphHistory):
         from omnigraph.engine.embed import embed
 
         return embed(self._session.with_message(message), branch, types, mode, select, embedder=embedder)
+
+    @reports_progress
+    def export_files(
+        self,
+        out: str | PathLike[str],
+        format: FileFormat = "parquet",  # noqa: A002 - as in every writer
+        *,
+        types: Sequence[str] | None = None,
+        branch: str = MAIN,
+        at: AsOf | None = None,
+        names: Naming = NOW,
+    ) -> ExportReport:
+        """Export a state of a graph to files that a load can read back.
+
+        Files are `nodes/Type/part-*` and `edges/Type/part-*`. `_export.json` is written last; an export without it is
+        incomplete.
+
+        Args:
+            out: A new or empty directory, or the address of a prefix in an object store.
+            format: `ndjson`, `parquet` or `csv`.
+            types: Only these types; all by default.
+            branch: The branch to export.
+            at: Export a past state: a commit, tag, manifest version or timestamp.
+            names: Whether a past state is exported with current names or its own.
+
+        Returns:
+            The commit, the entities by type, and the number of files.
+
+        Raises:
+            UsageError: `out` is not empty, or a type or format is unknown.
+            BranchNotFound: There is no such branch.
+            PipelineUnavailable: The graph needs Spark, which is not installed.
+
+        Example:
+            >>> graph.export_files(path + ".parquet").entities
+            {'node:Person': 2, 'edge:Knows': 1}
+        """
+        from omnigraph.engine.export_files import export_files
+
+        return export_files(self._session, out, format, types, branch, at, names)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
         branch = strip_name(branch)

@@ -327,7 +327,7 @@ def _csv_field(value: Any, base: str) -> str | None:
 def _pipeline(graph: Graph, declaration: str, file: Any = None, is_retry: bool = False) -> Answer:
     """Let a file come, and run a declared pipeline, or load what earlier runs have rejected."""
     from omnigraph import pipeline
-    from omnigraph.pipeline.declared.config import parse_pipelines
+    from omnigraph.pipelines.declaration.config import parse_pipelines
 
     folder = Path(f"{graph.uri}.pipelines")
     if file is not None:

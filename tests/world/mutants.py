@@ -28,7 +28,8 @@ from omnigraph.engine.merge import row_merge, three_way
 from omnigraph.engine.write import write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
-from omnigraph.pipeline.declared import rejected_rows, run, sources
+from omnigraph.pipelines import rejected_rows, run
+from omnigraph.pipelines.sources import read as sources
 from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects import control_objects
 from omnigraph.store.objects.control_objects import Objects

@@ -56,6 +56,23 @@ def find_type(catalog: Catalog, name: str) -> Type:
     return type_
 
 
+def find_qualified_type(catalog: Catalog, name: str) -> Type:
+    """Return the type of a name such as `Person`, or `node:Person`."""
+    kind, _, bare = name.strip().rpartition(":")
+    matches: list[Type] = []
+    if kind in ("", "node") and bare in catalog.nodes:
+        matches.append(catalog.nodes[bare])
+    if kind in ("", "edge") and (edge := catalog.edge_by_word(bare)) is not None:
+        matches.append(edge)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
+    type_names = [*catalog.nodes, *catalog.edges]
+    hint = did_you_mean(bare, type_names) or f"the graph has {', '.join(sorted(type_names)) or 'none'}"
+    raise UsageError(f"there is no type `{name}`; {hint}", type=name)
+
+
 def entity_id(type_: Type, key: object) -> str:
     """Return the id of the entity that has a key; numbers of a key may be written as text."""
     if not type_.key or (isinstance(type_, EdgeType) and isinstance(key, str)):

@@ -28,7 +28,7 @@ from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Type
+from omnigraph.lang.catalog import KINDS, TEXT, Catalog, EdgeType, NodeType, Property, PropertyType, Type
 from omnigraph.lang.schema.arrow_schema import PHYSICAL, SCALARS
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
@@ -348,6 +348,11 @@ def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
 def column_names(type_: Type) -> list[str]:
     """Return the columns of a type in order."""
     return list(dict.fromkeys(["id", *type_.ends, *sorted(type_.properties)]))
+
+
+def column_type(type_: Type, name: str) -> PropertyType:
+    """Return the type of a column: of a property, or of ids and endpoints, which are strings."""
+    return type_.properties[name].type if name in type_.properties else TEXT
 
 
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -42,6 +42,7 @@ from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
 from omnigraph.manifest.history import CommitSource
+from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import (
     MAIN,
@@ -474,6 +475,15 @@ def _keep_origins(commit: Commit, visible: Collection[CommitId]) -> Commit:
     hidden |= {"commit"} if replayed is None else set()
     properties = {name: value for name, value in commit.properties.items() if name not in hidden}
     return replace(commit, parent=parent, merged_parent=merged_parent, properties=properties)
+
+
+def sweep_on_open(kernel: Kernel) -> None:
+    """Make sure that there is a graph, and settle what crashed operations have left in it."""
+    kernel.snapshot()
+    if not kernel.read_only and has_intents_on_disk(kernel.store):
+        from omnigraph.manifest.recovery import sweep_dead_intents
+
+        sweep_dead_intents(kernel)
 
 
 class HasSession(Protocol):

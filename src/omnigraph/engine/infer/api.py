@@ -186,7 +186,32 @@ def infer_schema(
     edges: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
 ) -> InferredSchema:
-    """Write a first schema for an input; see `pipeline.infer_schema`."""
+    """Write a first schema for an input: types, nullability, enums, keys and edges, each with its evidence.
+
+    Args:
+        data: NDJSON files, whose lines name their types, and Parquet or CSV files, each a table that is called like its
+            file: a node type, or an edge type if two of its columns hold keys of node types.
+        nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers).
+        edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+        delimiter: What separates the fields of CSV files; by default a comma, or a tab in `.tsv`.
+
+    Returns:
+        The schema, which compiles, and the arguments of `pipeline.load` for the same input.
+
+    Raises:
+        UsageError: An argument or a file cannot be used, or there is nothing to infer from.
+        DataError: A file is malformed.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from omnigraph import pipeline
+        >>> people = pa.table({"name": ["Ada", "Bob"], "age": [36, None]})
+        >>> print(pipeline.infer_schema(nodes={"Person": people}).source.partition("\\n\\n")[2], end="")
+        node Person {
+          name: String @key // 2 rows, 2 distinct, 0 null
+          age: I64? // 2 rows, 1 distinct, 1 null
+        }
+    """
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     inputs = _list_inputs(data, nodes or {}, edges or {})

@@ -211,7 +211,7 @@ class Split:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory its rows take; nobody knows for what is compressed."""
+        """About how much memory its rows take; unknown for what is compressed."""
         return sys.maxsize if self.compression is not None else max(self.size, self.rows * _ROW_BYTES)
 
     def open(self) -> Any:
