@@ -228,6 +228,11 @@ class Split:
     def is_first(self) -> bool:
         return self.start == 0
 
+    @property
+    def first_line(self) -> int:
+        """The number of the first line: 1 only at the start of a file, where a byte order mark may be."""
+        return 1 if self.is_first else 2
+
 
 def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
     """Return the splits of NDJSON files; a compressed file is one split."""
