@@ -129,7 +129,7 @@ def test_openapi_enum_of_commit_kinds_is_complete() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ((maker := ast.unparse(node.func)) == "Plan" or maker.endswith("stager.plan"))
     )
-    # The kind is the first argument of a plan, and the second one of `Stager.plan`; that of a load is one of its options.
+    # The kind is the first argument of a plan, and the second of `Stager.plan`; that of a load is one of its options.
     made = {kind.value for call in calls for kind in call.args[:2] if isinstance(kind, ast.Constant)} - {None}
     assert made
     assert made | {"init", "ingest", "load", "merge", "revert", "cherry_pick"} == {*get_args(CommitKind)}

@@ -20,7 +20,7 @@ from omnigraph.engine.input.ndjson.reader import decode, read_compatible
 from omnigraph.lang.catalog import FLOATS, PropertyType, TypeKey
 from omnigraph.rules import coerce
 from omnigraph.rules.delta import Findings
-from tests.support.ndjson_generator import TYPES, text
+from tests.engine.write.ndjson_generator import TYPES, text
 
 pytestmark = pytest.mark.slow
 

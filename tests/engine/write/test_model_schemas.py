@@ -20,12 +20,8 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import LanguageError
-from tests.support.examples import examples
-from tests.support.failpoint_actions import fail_with
-from tests.support.rule_seams import without_rule
-from tests.support.write_crash_child import Killer
-from tests.support.write_fixtures import rows, state
-from tests.support.write_model_actions import (
+from tests.engine.write.write_crash_child import Killer
+from tests.engine.write.write_model_actions import (
     FRESH,
     Step,
     draw_apply,
@@ -34,8 +30,12 @@ from tests.support.write_model_actions import (
     draw_write,
     perform,
 )
-from tests.support.write_model_graph import Image, Model
-from tests.support.write_model_schema import Schema, schemas
+from tests.engine.write.write_model_graph import Image, Model
+from tests.engine.write.write_model_schema import Schema, schemas
+from tests.support.examples import examples
+from tests.support.failpoint_actions import fail_with
+from tests.support.rule_seams import without_rule
+from tests.support.write_fixtures import rows, state
 
 pytestmark = pytest.mark.slow
 

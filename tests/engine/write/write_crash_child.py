@@ -1,7 +1,7 @@
 """Writers that are killed: a process that forks a child for each write and lets it die at a given point.
 
-Run as `python -m tests.support.write_crash_child`: a JSON request a line comes in, a status a line goes out. It has
-loaded everything and used nothing, because a process that has used Lance cannot be forked safely.
+Run as `python -m tests.engine.write.write_crash_child`: a JSON request a line comes in, a status a line goes out.
+It has loaded everything and used nothing, because a process that has used Lance cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import omnigraph.graph
 from omnigraph import failpoints
 from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
-from tests.support.write_model_actions import Action, perform
+from tests.engine.write.write_model_actions import Action, perform
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 class Killer:
@@ -30,7 +30,7 @@ class Killer:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.write_crash_child"],
+            [sys.executable, "-m", "tests.engine.write.write_crash_child"],
             cwd=REPOSITORY,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,

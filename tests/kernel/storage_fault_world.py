@@ -114,7 +114,7 @@ UPKEEP: Final[dict[str, Run]] = {
 
 
 def cities() -> str:
-    return str(Path(__file__).parents[1] / "kernel" / "cities.csv")
+    return str(Path(__file__).with_name("cities.csv"))
 
 
 def state_of(uri: str) -> State:

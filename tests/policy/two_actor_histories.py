@@ -15,7 +15,7 @@ from typing import Any, Final
 from omnigraph.engine.history import public_commits
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
-from tests.support.two_actor_world import (
+from tests.policy.two_actor_world import (
     CANARY,
     KNOWN,
     NOWHERE,

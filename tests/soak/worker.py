@@ -17,8 +17,8 @@ STOP = "stop"
 
 def work(role: str, root: str, folder: str, name: str, seed: int) -> None:
     import omnigraph as og
-    from tests.support.soak_diary import Diary
-    from tests.support.soak_members import careful_step, member_of
+    from tests.soak.diary import Diary
+    from tests.soak.members import careful_step, member_of
 
     # Half of what cleanup leaves to everybody: a slow machine must not make a reader too late.
     hold_seconds = RETENTION_DEADLINES * DEADLINE_SECONDS / 2

@@ -1,4 +1,4 @@
-"""Freezes a small graph of the format that this release writes: `python -m tests.support.frozen_formats`.
+"""Freezes a small graph of the format that this release writes: `python -m tests.formats.frozen_formats`.
 
 What is frozen is never made again: it is how graphs of that format looked when they were young.
 """
@@ -28,7 +28,7 @@ def make(root: str) -> og.Graph:
 
 def frozen(format_stamp: int) -> Path:
     """Return where the graph of a format is kept."""
-    return Path(__file__).parents[1] / "formats" / f"format-{format_stamp}.tar.gz"
+    return Path(__file__).with_name(f"format-{format_stamp}.tar.gz")
 
 
 def thaw(format_stamp: int, folder: Path) -> Path:

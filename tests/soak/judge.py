@@ -13,10 +13,10 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import MAIN
+from tests.soak.content import SEARCH, nearest_names, person_vector, photo_errors
+from tests.soak.diary import Ledger, Place
+from tests.soak.members import ALL, SIDE
 from tests.support.orphan_sweep import sweep
-from tests.support.soak_content import SEARCH, nearest_names, person_vector, photo_errors
-from tests.support.soak_diary import Ledger, Place
-from tests.support.soak_members import ALL, SIDE
 
 EDGES = "query q() { match { $p: Person  $p knows $q } return { $p.name as name } }"
 # A graph of some megabytes has this much beside its rows: catalogs, the log, indexes and kept versions.

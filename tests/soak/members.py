@@ -13,8 +13,8 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
-from tests.support.soak_content import HITS, nearest_names, order_errors, person_data, person_vector, photo_errors
-from tests.support.soak_diary import Diary, Place
+from tests.soak.content import HITS, nearest_names, order_errors, person_data, person_vector, photo_errors
+from tests.soak.diary import Diary, Place
 
 SCHEMA = """
 node Person { name: String @key  n: I32?  note: String? @index  vec: Vector(4)? @index  photo: Blob? }

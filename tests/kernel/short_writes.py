@@ -1,7 +1,7 @@
 """Writes to a graph of which one write to one file fails while all others succeed.
 
 Runs as a process of its own, because limits and preloaded libraries hold for all of a process:
-`python -m tests.support.short_writes FOLDER KINDS FAULTS`. A fault is an offset from the end of a file, past which no
+`python -m tests.kernel.short_writes FOLDER KINDS FAULTS`. A fault is an offset from the end of a file, past which no
 file may grow then, or an order for `failwrite.c`. Prints one JSON line for each attempt.
 """
 

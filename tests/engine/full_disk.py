@@ -1,6 +1,6 @@
 """Really full disks, and a cleanup that is killed on one.
 
-`python -m tests.support.full_disk ROOT PLACE` cleans up the graph at ROOT, two hours from now, and kills itself right
+`python -m tests.engine.full_disk ROOT PLACE` cleans up the graph at ROOT, two hours from now, and kills itself right
 before the durable operation of number PLACE.
 """
 

@@ -1,4 +1,4 @@
-"""One of several writing processes: `python -m tests.support.racing_writer ROOT NAME COUNT KIND`.
+"""One of several writing processes: `python -m tests.engine.write.racing_writer ROOT NAME COUNT KIND`.
 
 Inserts `COUNT` notes with ids of its own (`disjoint`) or ids that all processes share (`same`), once a line of input
 tells it to start, and prints as JSON which of them it got.
@@ -15,7 +15,7 @@ from pathlib import Path
 import omnigraph.graph
 from omnigraph.errors import KeyConflict
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def main(root: str, name: str, count: str, kind: str) -> None:
@@ -36,7 +36,7 @@ def main(root: str, name: str, count: str, kind: str) -> None:
 
 def race(root: str, names: list[str], count: int, kind: str) -> dict[str, list[str]]:
     """Let processes write at once; return the ids that each of them got."""
-    command = [sys.executable, "-m", "tests.support.racing_writer", root]
+    command = [sys.executable, "-m", "tests.engine.write.racing_writer", root]
     racers = {
         name: subprocess.Popen(
             [*command, name, str(count), kind],

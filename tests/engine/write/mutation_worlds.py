@@ -7,7 +7,7 @@ import json
 from random import Random
 from typing import Any
 
-from tests.support.mutation_model import WORDS, Group, Load, Model, Pattern, Property, State, Statement, Type
+from tests.engine.write.mutation_model import WORDS, Group, Load, Model, Pattern, Property, State, Statement, Type
 
 VALUES: dict[str, list[Any]] = {
     "String": ["a", "b", "c", "é"],

@@ -6,7 +6,7 @@ Imported by the parent of all members alone, and before anything that reads limi
 from __future__ import annotations
 
 from omnigraph import limits
-from tests.support.soak_worker import DEADLINE_SECONDS, RESIDUE_DEADLINES
+from tests.soak.worker import DEADLINE_SECONDS, RESIDUE_DEADLINES
 
 for _name, _value in (
     ("PUBLISH_DEADLINE_SECONDS", DEADLINE_SECONDS),
@@ -18,4 +18,4 @@ for _name, _value in (
 ):
     setattr(limits, _name, _value)
 
-import tests.support.soak_members  # noqa: E402, F401 - only now
+import tests.soak.members  # noqa: E402, F401 - only now

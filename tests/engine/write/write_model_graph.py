@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.write_model_schema import BOUNDS, PATTERN, Property, Schema, Type
+from tests.engine.write.write_model_schema import BOUNDS, PATTERN, Property, Schema, Type
 
 EPOCH = dt.date(1970, 1, 1)
 OPERATORS = {"=": operator.eq, "!=": operator.ne, ">=": operator.ge, "<": operator.lt}

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 
 import omnigraph as og
-from tests.support.write_model_graph import Image, Model, Outcome, Row, id_of, is_allowed
-from tests.support.write_model_schema import WORDS, Property, Schema, Type, changes
+from tests.engine.write.write_model_graph import Image, Model, Outcome, Row, id_of, is_allowed
+from tests.engine.write.write_model_schema import WORDS, Property, Schema, Type, changes
 
 FRESH = "fresh"
 # What hands out a value of a strategy: of a composite one, or of `data`.

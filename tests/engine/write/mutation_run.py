@@ -12,8 +12,8 @@ from typing import Any, cast
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import LanguageError
-from tests.support.mutation_model import Model, Outcome, Refused, State
-from tests.support.mutation_worlds import Programs, load_text, query_text, random_types, schema_text
+from tests.engine.write.mutation_model import Model, Outcome, Refused, State
+from tests.engine.write.mutation_worlds import Programs, load_text, query_text, random_types, schema_text
 from tests.support.write_fixtures import rows
 
 STEPS = 16
