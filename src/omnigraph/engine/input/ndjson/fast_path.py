@@ -34,7 +34,7 @@ _OPEN, _CLOSE, _RETURN, _LINE_END = b"{}\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first bytes of lines that hold an entity of one type: of a node into its data, of an edge past its name."""
+    """The first bytes of lines of one type: up to the opening brace of `data` (node), or past the edge name."""
 
     text: bytes
     type: Type
