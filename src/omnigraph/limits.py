@@ -362,8 +362,8 @@ PIPELINE_PENDING_ROWS_MAX: Final = 10_000  #: edges of a pipeline that wait for 
 PIPELINE_REJECTED_RUNS_MAX: Final = 100  #: runs of a pipeline whose rejected rows are kept
 
 # Schedules
-SCHEDULE_POLL_SECONDS: Final = 1  #: seconds between the looks of `pipeline schedule` at the clock and its runs
-SCHEDULE_FOLLOW_SECONDS: Final = 10  #: seconds between its looks for changed declarations
+SCHEDULE_POLL_SECONDS: Final = 1  #: seconds between checks of the clock and its runs by `pipeline schedule`
+SCHEDULE_FOLLOW_SECONDS: Final = 10  #: seconds between its checks for changed declarations
 SCHEDULE_RUNS_MAX: Final = 4  #: pipelines that it runs at once, without `--parallel`
 #: missed runs of a pipeline that `catch_up: all` makes up for; older ones are skipped
 SCHEDULE_CATCH_UP_MAX: Final = 1_000
@@ -376,7 +376,7 @@ METRICS_CLIENT_SECONDS_MAX: Final = 10  #: seconds without a byte after which `-
 LINEAGE_TIMEOUT_SECONDS: Final = 5  #: timeout of sending a lineage event
 
 # Clusters
-CLUSTER_WATCH_SECONDS: Final = 30  #: seconds between the looks of `cluster refresh --watch`
+CLUSTER_WATCH_SECONDS: Final = 30  #: seconds between checks by `cluster refresh --watch`
 LOCK_ATTEMPTS: Final = 8  #: attempts to take the free lock of a cluster or schedule before others count as faster
 #: objects of a graph that `cluster apply` deletes before it checks again that it holds the lock
 CLUSTER_DELETE_OBJECTS: Final = 500

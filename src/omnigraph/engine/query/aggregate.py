@@ -83,7 +83,7 @@ def overflow_message(function: str, scalar: Scalar) -> str:
 
 
 def limb_bits(count: float) -> int:
-    """Return how many bits a limb may have when so many values are added.
+    """Return how many bits a limb may have when `count` values are added.
 
     >>> limb_bits(1), limb_bits(2.0**20), limb_bits(2.0**62)
     (61, 41, 1)

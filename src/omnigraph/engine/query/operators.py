@@ -347,7 +347,7 @@ def _bind_edges_and_hops(walk: ir.Expand, reached: Expansion) -> dict[str, Ids]:
 def _choose_walker(
     run: QueryRun, walk: ir.Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
 ) -> Walker:
-    """Return the cheaper traversal of a walk from so many nodes, and report it; `ends` are other types than its own."""
+    """Return the cheaper traversal of a walk from `frontier` nodes, and report it; `ends` replace its own types."""
     near, far = ends or (walk.source_type, walk.target_type)
     walker = choose_walker(run, walk, near, far, hops, frontier, per_edge=walk.edge_variable is not None)
     run.note("traversal", walker.mode)

@@ -70,7 +70,7 @@ def _weekday(moments: Any) -> Any:
 
 
 def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
-    """Return the first day of the month that is so many months after that of the day."""
+    """Return the first day of the month `months` after that of the day."""
     start = days.astype("datetime64[D]").astype("datetime64[M]") + np.asarray(months).astype("timedelta64[M]")
     first_days: npt.NDArray[np.int64] = start.astype("datetime64[D]").astype(np.int64)
     return first_days

@@ -331,7 +331,7 @@ def pack_rows(rows: Rows) -> Ids:
 
 
 def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
-    """Return so many flags, set at some positions."""
+    """Return `size` flags, set at some positions."""
     flags = np.zeros(size, np.bool_)
     flags[positions] = True
     return flags
@@ -339,14 +339,14 @@ def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
 
 def distinct_below(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """Return the distinct numbers, all of which are below `size`, in order."""
-    # Flags for so many possible numbers are faster than sorting.
+    # Where the numbers are dense, flags are faster than sorting.
     if size <= 32 * len(numbers) + 1_024:
         return np.flatnonzero(flag_positions(numbers, size))
     return sort_distinct(numbers)
 
 
 def group_offsets(groups: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
-    """Return where each of so many groups begins among rows in the order of their groups, and where the last ends."""
+    """Return where each of `count` groups begins among rows in the order of their groups, and where the last ends."""
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(groups, minlength=count), out=offsets[1:])
     return offsets

@@ -225,7 +225,7 @@ class Schedule:
         return kept, missed[: len(missed) - len(kept)]
 
     def retry_at(self, failures: int, now: datetime) -> datetime | None:
-        """Return when to try again after so many failures; None if there were enough."""
+        """Return when to retry after a number of failures; None when the retries are used up."""
         if failures > self.retries:
             return None
         pause = self.retry_seconds * 2 ** min(failures - 1, _DOUBLINGS_MAX)
