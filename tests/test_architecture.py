@@ -43,7 +43,7 @@ def test_page_names_functions_of_four_paths() -> None:
 
 def contributing_paths() -> list[str]:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tasks = text.partition("## Five tasks")[2].partition("\n## ")[0]
+    tasks = text.partition("## Six tasks")[2].partition("\n## ")[0]
     return sorted(set(re.findall(r"`((?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[A-Z]+\.md)`", tasks)))
 
 
