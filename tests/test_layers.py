@@ -82,6 +82,7 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     ),
     "spark": (
         frozenset({"daemon", "java"}),
+        frozenset({"worker_python"}),
         frozenset({"session"}),
         frozenset({"executors"}),
         frozenset({"datasource", "diff"}),
@@ -305,7 +306,6 @@ def test_libraries_of_extras_are_loaded_with_a_few_modules_alone() -> None:
         "omnigraph.lsp": {"lsp"},
         "omnigraph.spark.datasource.stream": {"spark"},
         "omnigraph.spark.datasource.tables": {"spark"},
-        "omnigraph.spark.daemon": {"spark"},
         "omnigraph.server.http.connection": {"server"},
         "omnigraph.server.http.listener": {"server"},
         "omnigraph.server.run": {"server"},

@@ -6,20 +6,17 @@ Imports only: workers are forks of this process, and a process that has used Lan
 from __future__ import annotations
 
 import gc
-import importlib
 import warnings
-from typing import Final
-
-_FOR_TASKS: Final = ("pyspark.worker", "omnigraph.engine.load.stage_split")
 
 
 def main() -> None:
     # Lance warns of forks as soon as it is imported.
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     import pyspark.daemon
+    import pyspark.worker
 
-    for name in _FOR_TASKS:
-        importlib.import_module(name)
+    import omnigraph.engine.load.stage_split  # noqa: F401 - its workers are forked with what tasks need
+
     # A worker collects garbage after each task. Frozen imports are passed over, and their pages stay shared.
     gc.collect()
     gc.freeze()

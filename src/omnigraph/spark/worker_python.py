@@ -12,7 +12,7 @@ from typing import Final
 from omnigraph.spark.java import write_script
 
 # Spark puts its zipped copy of pyspark, and a jar, before all other modules. Python keeps no bytecode of a zip: each
-# process that plans a read or forks workers would compile pyspark anew, for 0.4 CPU seconds.
+# process that plans a read or forks workers would compile pyspark again, for 0.4 CPU seconds.
 _SCRIPT: Final = """#!/bin/sh
 kept=
 set -f
