@@ -38,7 +38,8 @@ LAYERS = (
     Layer("Executors", GREEN, (("spark", "executors, the data source, queries on Spark"),)),
     Layer("Engine", GREEN, (("engine", "reads, writes, loads, branches, merge, changes, maintenance"),)),
     Layer("Core", AMBER, (("rules", "what makes data valid"), ("manifest", "commits, branches, publish"))),
-    Layer("Ground", GREY, (("lang", ".pg schemas and .gq queries"), ("store", "Lance datasets, on disk or S3"))),
+    Layer("Storage", GREY, (("store", "Lance datasets, on disk or S3"),)),
+    Layer("Languages", GREY, (("lang", ".pg schemas and .gq queries"),)),
 )
 COMMIT_STEPS = (
     ("1  Prepare", "take a snapshot, compute the change, check every rule", BLUE),
