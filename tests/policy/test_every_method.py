@@ -64,6 +64,7 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "load": lambda: graph.load(b'{"type":"Person","data":{"name":"Eve"}}'),
             "show": lambda: graph.show(),
             "embed": lambda: graph.embed(),
+            "export_files": lambda: graph.export_files(f"{graph.uri}-exported"),
             "commits": lambda: graph.commits(),
             "commit": lambda: graph.commit(commit),
             "log": lambda: graph.log("Person", "Alice"),
