@@ -14,6 +14,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.load.load import load
 from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipelines import check
@@ -255,7 +256,7 @@ def test_rows_that_arrive_during_a_run_belong_to_the_next(
 ) -> None:
     def load_late(*arguments: Any, **options: Any) -> Any:
         write(tmp_path, "2", [3], ["cid"])
-        return pipeline.load(*arguments, **options)
+        return load(*arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr("omnigraph.pipelines.run.load", load_late)

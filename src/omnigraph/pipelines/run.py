@@ -529,7 +529,7 @@ class _Run:
         }
 
     def _publish_loaded(self, publisher: Publisher, loaded: LoadReport) -> RunReport:
-        self.recorder.set(nodes=loaded.nodes, edges=loaded.edges, commit_id=loaded.commit_id)
+        self.recorder.set(nodes=dict(loaded.nodes), edges=dict(loaded.edges), commit_id=loaded.commit_id)
         remove_old_rows(self.graph, self.pipeline)
         self._warn_of_empty_types(loaded)
         if loaded.commit_id is None:
