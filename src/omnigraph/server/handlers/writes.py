@@ -55,10 +55,10 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 def _load(call: Call[Any], data: bytes | Path) -> IngestReceipt:
     """Load in this process, whatever the size: a server starts no Spark."""
-    given = {**arguments(call.input), "data": data, "nodes": None, "edges": None}
-    session = session_of(call.graph).with_message(given.pop("message", None))
+    options = {**arguments(call.input), "data": data, "nodes": None, "edges": None}
+    session = session_of(call.graph).with_message(options.pop("message", None))
     with without_path(str(data)) if isinstance(data, Path) else nullcontext():
-        return load_any_size(session, **given)
+        return load_any_size(session, **options)
 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
