@@ -16,6 +16,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import client
+from omnigraph.client import endpoints
 from omnigraph.client.graph import AsyncBranches, AsyncSchema, AsyncTags, Branches, Schema, Tags
 from omnigraph.engine.branches import Branches as StoredBranches
 from omnigraph.engine.branches import Tags as StoredTags
@@ -281,7 +282,7 @@ def test_connect_wrong_address_says_what_to_write() -> None:
 def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     with og.connect(address(live), graph="g") as served:
         arrow = served.query(SMALL, params={"key": "a"})
-        monkeypatch.setattr("omnigraph.client.endpoints._ROWS", {"accept": "application/json"})
+        monkeypatch.setitem(endpoints._ROWS, "accept", "application/json")
         plain = served.query(SMALL, params={"key": "a"})
     assert plain.to_json_rows() == arrow.to_json_rows() == [{"small": 1}]
     assert isinstance(plain.to_arrow(), pa.Table)

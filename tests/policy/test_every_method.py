@@ -41,7 +41,7 @@ rules:
 
 # What a caller gets without asking anything: names, other views of the same handle, and its end.
 FREE: Final = {
-    Graph: {"acting_as", "uri", "cache_bytes", "close"},
+    Graph: {"acting_as", "on", "uri", "cache_bytes", "close"},
     GraphAt: {"commit_id"},
     Branches: set[str](),
     Tags: set[str](),

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from omnigraph.engine.infer.profile import ColumnProfile, Sketch, TableProfile, hash_values, profile_column
-from omnigraph.engine.input.read_split import read_lines, read_tables
+from omnigraph.engine.input.line_ranges import read_lines
+from omnigraph.engine.input.read_split import read_tables
 from omnigraph.engine.input.splits import Split
 from omnigraph.engine.key_buckets.hashes import Hashes
 from omnigraph.engine.tasks import Runner

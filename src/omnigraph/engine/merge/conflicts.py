@@ -7,10 +7,10 @@ A resolution that resolves no conflict is rejected, and so is a stale one, made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import pyarrow as pa
@@ -20,10 +20,11 @@ from omnigraph.engine.exact_conversion import convert_rows
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
 from omnigraph.errors import DataError, GraphError, MergeConflict, UsageError
-from omnigraph.lang.catalog import Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
+from omnigraph.part_protocols import ResolutionsInput as ResolutionsInput
 from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.coerce import decode_column, shown
 from omnigraph.rules.delta import Violation, is_among, one_array, without
@@ -94,9 +95,6 @@ def conflict_error(
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
-
-# A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
-ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SCHEMA_KINDS: Final = (ConflictKind.DIVERGENT_SCHEMA, ConflictKind.DROP_VS_UPDATE)
 _SIDES: Final = ("ours", "theirs", "base")
@@ -489,4 +487,4 @@ def _decode_value(type_: Type, name: str, value: object) -> Any:
     column, faults = decode_column([value], property_type)
     if faults:
         raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
-    return literal_values(column) if property_type.scalar is Scalar.BLOB else column
+    return literal_values(column) if property_type.is_blob else column

@@ -1,7 +1,7 @@
 """The functions, operators and aggregates of the query language: signatures, result types and documentation.
 
 Pure data. The checker resolves calls by these tables, each engine must implement every name in them (a test compares),
-and `tools/functions.py` prints the reference in `docs/languages.md` from them.
+and the reference of the documentation is built from them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
+from omnigraph.lang.scalars import FLOATS, INTEGERS, LITERAL_CALLS, NUMBERS, PLAIN, Scalar
 
 # Words of signatures that stand for several types.
 _CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
     {
         "Integer": INTEGERS,
         "Number": NUMBERS,
-        "T": frozenset(Scalar) - {Scalar.BLOB, Scalar.VECTOR},
+        "T": PLAIN,
         "Any": frozenset(Scalar),
         **{scalar.value: frozenset({scalar}) for scalar in Scalar},
     }
@@ -284,8 +285,7 @@ ENTITY_FUNCTIONS: Final = frozenset({"type", "nodes", "edges", "cost"})
 _ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "now": (0, 0),
-        "date": (1, 1),
-        "datetime": (1, 1),
+        **dict.fromkeys(LITERAL_CALLS, (1, 1)),
         "cast": (2, 2),
         "nearest": (2, 2),
         "bm25": (2, 2),

@@ -18,10 +18,11 @@ import pyarrow.json
 from omnigraph.engine.input.ndjson.blocks import Lines, Part
 from omnigraph.engine.input.ndjson.slow_path import with_fresh_ids
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Type, TypeKey
+from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce import INSTANTS, fill_absent, has_negative_zero, reader_type, stored_column
+from omnigraph.rules.coerce import fill_absent, has_negative_zero, reader_type, stored_column
 from omnigraph.rules.delta import one_array
 
 _HEAD: Final = re.compile(
@@ -227,7 +228,7 @@ def _corrected(form: Form, type_: Type, message: str) -> Form:
     if "unexpected field" in message:
         return replace(form, has_id=True)
     match = _CHANGED.search(message)
-    if match is None or match[1] not in type_.properties or type_.properties[match[1]].type.scalar not in INSTANTS:
+    if match is None or match[1] not in type_.properties or type_.properties[match[1]].type.scalar not in TIMES:
         return form
     return replace(form, numbered=form.numbered ^ {match[1]})
 
