@@ -41,10 +41,24 @@ def test_page_names_functions_of_four_paths() -> None:
     assert len({file.split("/")[0] for file, _ in NAMED}) > 5
 
 
-def contributing_paths() -> list[str]:
+def typical_changes() -> dict[str, list[str]]:
+    """Return the files and folders that each typical change names."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tasks = text.partition("## Five tasks")[2].partition("\n## ")[0]
-    return sorted(set(re.findall(r"`((?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[A-Z]+\.md)`", tasks)))
+    changes = text.partition("\n## Typical changes")[2].partition("\n## ")[0].split("\n### ")[1:]
+    named = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[A-Z]+\.md)`")
+    return {change.partition("\n")[0]: named.findall(change) for change in changes}
+
+
+def contributing_paths() -> list[str]:
+    return sorted({path for paths in typical_changes().values() for path in paths})
+
+
+def test_every_typical_change_names_its_files_and_its_tests() -> None:
+    changes = typical_changes()
+    assert len(changes) > 10
+    for title, paths in changes.items():
+        assert len(paths) > 2, title
+        assert any(path.startswith("tests/") for path in paths) or title.startswith("Follow"), title
 
 
 @pytest.mark.parametrize("path", contributing_paths())

@@ -57,7 +57,7 @@ def test_limit_takes_its_meaning_from_its_comment() -> None:
     ]
 
 
-def test_page_of_commands_has_a_section_for_each_in_the_order_of_the_table() -> None:
+def test_page_of_commands_has_sections_in_the_order_of_the_table() -> None:
     page = cli_reference.add_sections("# Command line\n\n## Which graph\n\nAny.\n\n## omnigraph verify\n\nBy hand.\n")
     headings = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
     assert headings == ["Which graph", *BY_PATH]

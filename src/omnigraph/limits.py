@@ -166,11 +166,15 @@ MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 #: commits that a virtual base is made of; of crossings before them only differences count, see branching
 MERGE_BASE_COMMITS_MAX: Final = 64
 MERGE_CONFLICTS_SHOWN: Final = 3  #: conflicts that the message of a failed merge names; its context has all
-MERGE_LOCAL_ENTITIES_MAX: Final = 2_000_000  #: changed entities, over all types, up to which a merge needs no Spark
+#: bytes of rows that may differ, as they are in memory, up to which a merge is done in one piece
+MERGE_HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+#: estimated CPU seconds of a merge above which it runs on Spark, if that is installed
+MERGE_LOCAL_SECONDS_MAX: Final = 60
 MERGE_RANGE_ENTITIES: Final = 200_000  #: changed entities of a type that one task of a large merge holds
-MERGE_BUCKET_KEYS: Final = 4_000_000  #: changed entities whose keys one task of a large merge compares
+MERGE_RANGE_BYTES: Final = 64 * 1024 * 1024  #: bytes of rows that one task of a large merge reads or holds
+MERGE_BUCKET_KEYS: Final = 1_000_000  #: changed entities whose keys one task of a large merge compares
 MERGE_RANGES_MAX: Final = 4_096  #: ranges into which a large merge splits a type, or the keys of all types
-MERGE_CONFLICTS_MAX: Final = 1_000  #: conflicts that a merge on Spark reports; in process it reports all
+MERGE_CONFLICTS_MAX: Final = 20_000  #: conflicts that a merge reports; of more it reports the first
 #: seconds by which the clocks of two writers may differ when history is searched by time
 CLOCK_SKEW_SECONDS: Final = 3_600
 

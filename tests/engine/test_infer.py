@@ -222,7 +222,13 @@ def test_infer_lists_without_items_fit_other_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("{oops", "not JSON"), ("[1]", "not a JSON object"), ('{"name": 1}', "names its type"), ("", "nothing to infer")],
+    [
+        ("{oops", "data.ndjson` line 1: this is not valid JSON"),
+        ('{"type": "A", "data": {"k": 1}}\n{"type": "A", "data": {"k": 1, "k": 2}}', "line 2: duplicate member `k`"),
+        ("[1]", "this is a JSON array"),
+        ('{"name": 1}', "names its type"),
+        ("", "nothing to infer"),
+    ],
 )
 def test_infer_other_lines_are_refused(line: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "data.ndjson").write_text(line)

@@ -19,13 +19,12 @@ from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.key_buckets.files import FileSlice
 from omnigraph.engine.merge import apply as applying
+from omnigraph.engine.merge import graph_merge, key_checks, placement, range_merge
 from omnigraph.engine.merge import merge as merge_branches
-from omnigraph.engine.merge import range_merge as merge
-from omnigraph.engine.merge import range_tasks
-from omnigraph.engine.merge.range_merge import RangeMerge
+from omnigraph.engine.merge.placement import Placement
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
+from omnigraph.errors import MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import pending
@@ -53,15 +52,11 @@ diffing = import_module("omnigraph.spark.diff")
 def shown(error: MergeConflict) -> list[Any]:
     found = error.context["conflicts"]
     assert isinstance(found, list)
-    return sorted(found, key=repr)
+    return found
 
 
-def alike(conflicts: list[Any]) -> list[str]:
-    """Return conflicts as far as they must be equal: of two entities with one value, either may be the later one."""
-    by_value = ("type_key", "kind", "properties")
-    return sorted(
-        repr([one[name] for name in by_value] if one["kind"] == "UniqueViolation" else one) for one in conflicts
-    )
+# Ranges of few ids each, and buckets of few keys.
+SMALL = Placement(Threads(), 1, 1)
 
 
 # -- random histories -------------------------------------------------------------------------------------------
@@ -73,29 +68,35 @@ SEEDS = (0, 17, 25)
 def spread(
     real: Any, session: GraphSession, source: str, into: str, *, dry_run: bool, resolutions: Any
 ) -> MergeReceipt:
-    """Merge on ranges of few ids; a conflict must be told just as a dry run in process tells it."""
+    """Merge on ranges of few ids, after a dry run in one piece and one on ranges, which must tell the same."""
+    before = session.kernel.snapshot(into).head
+    in_one_piece, on_ranges = (
+        answer_to(partial(real, session, source, into, dry_run=True, resolutions=resolutions, placement=placement))
+        for placement in (None, SMALL)
+    )
+    assert in_one_piece == on_ranges
     if dry_run:
         receipt: MergeReceipt = real(session, source, into, dry_run=True, resolutions=resolutions)
         return receipt
-    ranges, before = RangeMerge(Threads(), 1, 1), session.kernel.snapshot(into).head
     try:
-        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, ranges=ranges)
-    except UsageError:
-        # Decisions about broken rules are for one process.
-        assert session.kernel.snapshot(into).head == before
-        ranges.clean(session.kernel.store, is_published=False)
-        alone: MergeReceipt = real(session, source, into, resolutions=resolutions)
-        return alone
+        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, placement=SMALL)
     except MergeConflict as error:
         assert session.kernel.snapshot(into).head == before
-        dry = real(session, source, into, dry_run=True, resolutions=resolutions)
-        expected = [one.to_json() for one in dry.conflicts]
-        assert alike(shown(error)) == alike(expected)  # noqa: PT017 - what else a caller does is up to the world
-        ranges.clean(session.kernel.store, is_published=False)
+        told = [one.to_json() for one in in_one_piece[0].conflicts]
+        assert shown(error) == told  # noqa: PT017 - what else a caller does is up to the world
         raise
-    ranges.clean(session.kernel.store, is_published=True)
+    # What a fast-forward takes over as it is, it does not count.
+    assert merged.types == in_one_piece[0].types or merged.outcome == "fast_forward"
     assert not [one.path for one in session.kernel.store.objects.list("") if "_staging-" in one.path]
     return merged
+
+
+def answer_to(merge: Callable[[], Any]) -> tuple[Any, ...]:
+    """Return the receipt of a merge, or the code of its error, and which resolutions it refuses."""
+    try:
+        return (merge(),)
+    except OmniGraphError as error:
+        return error.code, error.message, str(error.context.get("resolutions"))
 
 
 def histories(root: Path, patch: pytest.MonkeyPatch, seeds: Iterable[int]) -> Counter[str]:
@@ -205,7 +206,26 @@ def broken_rules(graph: Graph) -> None:
     graph.ingest([edge("Knows", 115, "p116", 701)])
 
 
-STORIES: dict[str, Callable[[Graph], None]] = {one.__name__: one for one in (nothing_more, both_sides, broken_rules)}
+def other_schemas(graph: Graph) -> None:
+    """Each side changes the schema, and rows under its own."""
+    renamed = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")  nick: String?')
+    graph.schema.apply(renamed, branch="review")
+    seven = {"name": "p7", "years": 7, "nick": "seven", "mail": "m7", "a": 7, "b": 7}
+    graph.ingest([{"type": "Person", "data": seven}], branch="review")
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?") + "node Place { name: String @key }")
+    graph.ingest([person(8, tags=[8, 9], age=1 << 40), {"type": "Place", "data": {"name": "x"}}])
+
+
+def new_rules(graph: Graph) -> None:
+    """Their side brings rules, which rows of ours break that theirs has not touched."""
+    graph.schema.apply(SCHEMA.replace("size: F64? @unique", "size: F64? @unique  @range(size, 0..9)"), branch="review")
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  @range(age, 0..999)"), branch="review")
+    graph.ingest([person(118, age=1_000)])
+
+
+STORIES: dict[str, Callable[[Graph], None]] = {
+    one.__name__: one for one in (nothing_more, both_sides, broken_rules, other_schemas, new_rules)
+}
 BUILDERS = {name: partial(build_twin, story) for name, story in STORIES.items()}
 
 
@@ -221,10 +241,9 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
     return told, sorted(b"".join(graph.export()).splitlines())
 
 
-def on(runner: Callable[[], Runner]) -> Callable[[Graph], MergeReceipt]:
+def on(runner: Callable[[], Runner], **options: Any) -> Callable[[Graph], MergeReceipt]:
     def run(graph: Graph) -> MergeReceipt:
-        ranges = RangeMerge(runner(), 25, 40)
-        return merge_branches(session_of(graph), "review", "main", ranges=ranges)
+        return merge_branches(session_of(graph), "review", "main", placement=Placement(runner(), 25, 40), **options)
 
     return run
 
@@ -252,38 +271,23 @@ def test_stories_of_a_merge_come_to_what_they_are_told_for(tmp_path: Path) -> No
         "nothing_more": set(),
         "both_sides": {"DivergentUpdate", "DeleteVsUpdate"},
         "broken_rules": {"UniqueViolation", "CardinalityViolation", "OrphanEdge"},
+        "other_schemas": set(),
+        "new_rules": {"ValueConstraintViolation"},
     }
 
 
 @pytest.mark.slow
-def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: Path) -> None:
-    graph = twin(tmp_path / "g", "both_sides")
-    conflicts = graph.branches.merge("review", dry_run=True).conflicts
-    given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in conflicts]
-    ranges = RangeMerge(Threads(), 25, 40)
-    idle = {"type_key": "node:City", "entity_id": "c1", "take": "ours"}
-    with pytest.raises(GraphError, match="no conflict about `c1`"):
-        merge_branches(session_of(graph), "review", "main", ranges=ranges, resolutions=[*given, idle])
-    assert merge_branches(session_of(graph), "review", "main", ranges=ranges, resolutions=given).outcome == "merged"
-    ages = graph.query('query q() { match { $p: Person { name: "p105" } } return { $p.age as age } }').rows()
-    assert ages == [{"age": 630}]
-    broken = twin(tmp_path / "h", "broken_rules")
-    head = broken.snapshot().head
-    named = broken.branches.merge("review", dry_run=True).conflicts[0]
-    decided = {"type_key": named.type_key, "entity_id": named.entity_id, "take": "ours"}
-    with pytest.raises(UsageError, match="engine `local`"):
-        merge_branches(session_of(broken), "review", "main", ranges=ranges, resolutions=[decided])
-    assert broken.snapshot().head == head
-    assert not [one for one in files(broken) if "_staging-" in one]
-
-
-def answer_to(merge: Callable[[], object]) -> tuple[object, ...]:
-    """Return how a merge with resolutions ends, and which of them it refuses."""
-    try:
-        merge()
-    except OmniGraphError as error:
-        return error.code, str(error.context.get("resolutions"))
-    return ("merged",)
+@pytest.mark.parametrize("story", ["both_sides", "broken_rules"])
+@pytest.mark.parametrize("take", ["ours", "theirs"])
+def test_ranges_apply_the_same_resolutions_as_one_process(tmp_path: Path, story: str, take: str) -> None:
+    graph = twin(tmp_path / "here", story)
+    conflicts = [one for one in graph.branches.merge("review", dry_run=True).conflicts if one.entity_id is not None]
+    # A source with too many edges is no entity: one of its edges has to be decided about.
+    too_many = [{"type_key": "edge:Lives", "entity_id": "Lives602", "take": "ours"}] if story == "broken_rules" else []
+    given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": take} for one in conflicts] + too_many
+    here = outcome(graph, lambda graph: graph.branches.merge("review", resolutions=given))
+    there = outcome(twin(tmp_path / "there", story), on(Threads, resolutions=given))
+    assert there == here
 
 
 @pytest.mark.slow
@@ -299,32 +303,34 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
     places += [("node:City", str(one)) for one in (cities if IS_LONG else cities[:1])]
     places += [(one.type_key or "", str(one.entity_id)) for one in dry.conflicts[: 4 if IS_LONG else 1]]
     places += [("node:Person", "nobody"), ("node:Nothing", "x")]
-    ranges = RangeMerge(Threads(), 25, 40)
     answers = Counter[str]()
     for key, entity_id in dict.fromkeys(places):
         given = [{"type_key": key, "entity_id": entity_id, "take": "ours"}]
-        here = answer_to(lambda given=given: graph.branches.merge("review", dry_run=False, resolutions=given))  # type: ignore[misc]
-        options: dict[str, Any] = {"ranges": ranges, "resolutions": given}
-        there = answer_to(partial(merge_branches, session_of(graph), "review", "main", **options))
-        assert here[0] != "merged", "one decision does not settle all conflicts of the story"
-        # What decides about a broken rule is left to one process.
-        assert there == here or (here[0], there[0], story) == ("merge.conflict", "usage.invalid", "broken_rules")
+        here = answer_to(partial(graph.branches.merge, "review", resolutions=given))
+        there = answer_to(partial(on(Threads, resolutions=given), graph))
+        assert here[0] in ("merge.conflict", "merge.resolution"), "one decision does not settle all conflicts"
+        assert there == here
         answers[str(here[0])] += 1
     assert answers.keys() == {"merge.conflict", "merge.resolution"}
 
 
 @pytest.mark.slow
-def test_ranges_tell_only_so_many_conflicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = twin(tmp_path / "g", "both_sides")
-    for module in (merge, range_tasks, range_tasks):
+@pytest.mark.parametrize("story", ["both_sides", "broken_rules"])
+def test_merge_tells_only_so_many_conflicts_wherever_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, story: str
+) -> None:
+    graph = twin(tmp_path / "g", story)
+    everything = [one.to_json() for one in graph.branches.merge("review", dry_run=True).conflicts]
+    for module in (graph_merge, range_merge, key_checks):
         monkeypatch.setattr(module, "MERGE_CONFLICTS_MAX", 2)
-    with pytest.raises(MergeConflict, match="at least 2 conflicts") as caught:
-        on(Threads)(graph)
-    assert len(shown(caught.value)) == 2
+    for merge in (lambda graph: graph.branches.merge("review"), on(Threads)):
+        with pytest.raises(MergeConflict, match="at least 2 conflicts") as caught:
+            merge(graph)
+        assert shown(caught.value) == everything[:2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("limit", "engine"), [(0, "elsewhere"), (1 << 40, "here")])
+@pytest.mark.parametrize(("limit", "engine"), [(-1, "elsewhere"), (1 << 40, "here")])
 def test_merge_auto_takes_spark_above_a_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, engine: str
 ) -> None:
@@ -335,7 +341,7 @@ def test_merge_auto_takes_spark_above_a_size(
         asked.append(master)
         return ThreadsAsExecutors()
 
-    monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", limit)
+    monkeypatch.setattr(placement, "MERGE_LOCAL_SECONDS_MAX", limit)
     monkeypatch.setattr(executors, "start_executors", start)
     receipt = pipeline.merge(graph, "review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
@@ -349,7 +355,7 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
     def start(_: str | None) -> Runner:
         raise PipelineUnavailable("no Java")
 
-    monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", 0)
+    monkeypatch.setattr(placement, "MERGE_LOCAL_SECONDS_MAX", -1)
     monkeypatch.setattr(executors, "start_executors", start)
     with pytest.raises(PipelineUnavailable):
         pipeline.merge(graph, "review", engine="spark")
@@ -413,8 +419,7 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
     graph = twin(tmp_path / "there", story)
 
     def run(graph: Graph) -> MergeReceipt:
-        ranges = RangeMerge(Executors(spark), 100, 200)
-        return merge_branches(session_of(graph), "review", "main", ranges=ranges)
+        return merge_branches(session_of(graph), "review", "main", placement=Placement(Executors(spark), 100, 200))
 
     assert outcome(graph, run) == here
     assert not [one for one in files(graph) if "_staging-" in one]
@@ -431,18 +436,18 @@ def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
     """An edge is judged at its source alone."""
-    real = range_tasks._split_by_bucket
+    real = key_checks._split_edges
 
-    def broken(job: Any, type_: Any, rows: Any) -> Any:
-        for group, bucket, part in real(job, type_, rows):
-            yield group, bucket, part.filter(part.column("src").is_valid()) if "src" in part.column_names else part
+    def broken(job: Any, rows: Any) -> Any:
+        for group, bucket, part in real(job, rows):
+            yield group, bucket, part.filter(part.column("src").is_valid())
 
-    patch.setattr(range_tasks, "_split_by_bucket", broken)
+    patch.setattr(key_checks, "_split_edges", broken)
 
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(range_tasks, "write_addresses", lambda *_: {})
+    patch.setattr(range_merge, "write_addresses", lambda *_: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

@@ -28,6 +28,7 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.spark.executors import Executors
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 from tests.support.embedding_provider import Provider
+from tests.support.pipeline_fixtures import staging_in_files
 
 pytestmark = pytest.mark.slow
 
@@ -141,9 +142,19 @@ def test_load_of_an_id_in_two_files_counts_requests_and_vectors(tmp_path: Path, 
     for file, texts in (("1", {"a": "one", "b": "two"}), ("2", {"a": "three"})):
         records = [{"type": "Doc", "data": {"id": id_, "text": text}} for id_, text in texts.items()]
         (tmp_path / f"{file}.ndjson").write_text("\n".join(map(json.dumps, records)))
-    report = pipeline.load(graph, [tmp_path / "1.ndjson", tmp_path / "2.ndjson"], embed=True)
+    files = [tmp_path / "1.ndjson", tmp_path / "2.ndjson"]
+    with staging_in_files():
+        report = pipeline.load(graph, files, embed=True)
     assert asked(provider) == ["one", "three", "two"]
     assert (report.embedded["Doc.vec"].filled, report.embedded["Doc.vec"].asked) == (2, 3)
+
+
+def test_load_in_memory_asks_for_no_text_of_a_superseded_row(tmp_path: Path, provider: Provider) -> None:
+    graph = og.init(tmp_path / "k.omni", "node Doc { text: String?  vec: Vector(4) @embed(text) }")
+    records = [{"type": "Doc", "data": {"id": id_, "text": text}} for id_, text in ("a1", "b2", "a3")]
+    report = graph.load(records, embed=True)
+    assert asked(provider) == ["2", "3"]
+    assert (report.embedded["Doc.vec"].filled, report.embedded["Doc.vec"].asked) == (2, 2)
 
 
 def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(

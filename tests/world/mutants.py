@@ -24,7 +24,7 @@ from omnigraph.engine.load import plan_input
 from omnigraph.engine.load.plan_input import LoadPlan
 from omnigraph.engine.load.report import prepare_folder
 from omnigraph.engine.maintain import cleanup, repair, retention, verify_files
-from omnigraph.engine.merge import row_merge, three_way
+from omnigraph.engine.merge import row_merge, type_merge
 from omnigraph.engine.write import write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
@@ -114,7 +114,7 @@ _LENIENT = {**sources._STRICT_OPTIONS, "csv": {"mode": "FAILFAST", "columnPrunin
 
 MUTANTS: dict[str, list[Patch]] = {
     # A cherry-pick narrows values unchecked.
-    "V1": [(module, "find_inexact", _convert_anything) for module in (exact_conversion, three_way)],
+    "V1": [(module, "find_inexact", _convert_anything) for module in (exact_conversion, type_merge)],
     # Cleanup forgets merge bases that lie on deleted branches.
     "V2": [
         (retention.KeptStates, "_keep_deleted_branches", lambda *_: {}),

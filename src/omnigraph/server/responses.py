@@ -110,18 +110,18 @@ def arguments(request: Any) -> dict[str, Any]:
     Queries and schemas are always text: of a string, a graph would ask whether it is the path of a file.
     """
     kind: Any = type(request)
-    given = {name: getattr(request, member) for member, name in arguments_of(kind).items()}
+    named = {name: getattr(request, member) for member, name in arguments_of(kind).items()}
     # Under these names, `at` was known in earlier releases.
-    given = {name: value for name, value in given.items() if value is not None and name not in ("snapshot", "as_of")}
+    named = {name: value for name, value in named.items() if value is not None and name not in ("snapshot", "as_of")}
     if (state := requested_state(request)) is not None:
-        given["at"] = state
-    if "branch" in given:
-        given["branch"] = given["branch"].strip()
+        named["at"] = state
+    if "branch" in named:
+        named["branch"] = named["branch"].strip()
     if isinstance(request, Query | Mutate):
-        given["source"] = Source("query.gq", request.query)
+        named["source"] = Source("query.gq", request.query)
     if isinstance(request, NewSchema):
-        given["schema"] = Source("schema.pg", request.schema_source)
-    return given
+        named["schema"] = Source("schema.pg", request.schema_source)
+    return named
 
 
 def requested_state(request: Any) -> AsOf | None:

@@ -6,14 +6,25 @@ Imports only: workers are forks of this process, and a process that has used Lan
 from __future__ import annotations
 
 import gc
+import importlib
 import warnings
+from typing import Final
 
-warnings.filterwarnings("ignore", message="lance is not fork-safe")
+_FOR_TASKS: Final = ("pyspark.worker", "omnigraph.engine.load.stage_split")
 
-import pyspark.daemon  # noqa: E402 - the import raises the warning
 
-if __name__ == "__main__":
+def main() -> None:
+    # Lance warns of forks as soon as it is imported.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    import pyspark.daemon
+
+    for name in _FOR_TASKS:
+        importlib.import_module(name)
     # A worker collects garbage after each task. Frozen imports are passed over, and their pages stay shared.
     gc.collect()
     gc.freeze()
     pyspark.daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

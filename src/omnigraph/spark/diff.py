@@ -94,7 +94,7 @@ def diff(
 
 def _plan_tasks(access: GraphAccess, pair: Pair, selection: ChangeFilter) -> list[DiffTask]:
     if pair.before is not None and pair.after is not None:
-        size = moved_estimate(pair.before.dataset, pair.after.dataset)
+        size = moved_estimate(pair.before.dataset, pair.after.dataset).rows
     else:
         size = pair.known.pin.row_count
     count = max(1, -(-size // STREAM_TASK_ROWS))

@@ -213,7 +213,7 @@ def test_bad_files_on_spark_are_refused_as_in_process(
     ("options", "words"),
     [
         ({"data": [None]}, "unsupported input of type `NoneType`"),
-        ({"data": b"{}"}, "unsupported input of type `bytes`"),
+        ({"data": 7}, "unsupported input of type `int`"),
         ({"data": {"Person": "good.csv"}}, "unsupported input of type `dict`"),
         ({"data": "a\0b"}, "invalid path"),
         ({"nodes": ["good.csv"]}, "`nodes` must be a mapping"),

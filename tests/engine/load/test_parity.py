@@ -160,11 +160,18 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
     ("merge", [{"edge": "Reports", "from": "ann", "to": "bob", "data": {"id": "r1"}}]),
     ("merge", [{"type": "Note", "data": {"id": "n1", "text": word}} for word in ("a", "b", "c")]),
     ("append", [{"type": "Person", "data": {"name": "cy", "level": 77}}, {"type": "Person", "data": {"name": "dee"}}]),
+    # With a choice, a row that is superseded breaks no rule.
+    ("append", [{"type": "Person", "data": {"name": "cy", "level": level}} for level in (1, 77)]),
 ]
 
 
 # The input breaks nothing if some of it is left out.
-LENIENT: list[dict[str, Any]] = [{}, {"on_error": "quarantine"}, {"on_duplicate": "first"}]
+LENIENT: list[dict[str, Any]] = [
+    {},
+    {"on_error": "quarantine"},
+    {"on_duplicate": "first"},
+    {"on_error": "quarantine", "on_duplicate": "first"},
+]
 
 
 @pytest.mark.parametrize("place", range(len(TELLING)))

@@ -20,6 +20,7 @@ from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.input.ndjson.blocks import Part
 from omnigraph.engine.input.ndjson.slow_path import Converter, Gathered
 from omnigraph.engine.input.splits import Columns, EndpointColumns, endpoint_columns
+from omnigraph.engine.input.text_values import read_texts
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import TEXT, Catalog, EdgeType, PropertyType, Type
@@ -233,7 +234,7 @@ class ColumnMapper:
             # What databases call a decimal is a number to us, as long as no digit is lost.
             return None if floats is None or loses_digits(column, floats).any() else floats
         if values.is_text and type_.scalar.facts.family in _PARSED_BY_ARROW and not type_.is_list:
-            return stored_column(column.cast(reader_type(type_)), type_)
+            return stored_column(read_texts(column, reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             truncated = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
             return _in_range(truncated.view(arrow_type(type_)), type_.scalar)

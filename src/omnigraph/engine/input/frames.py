@@ -30,11 +30,26 @@ def read_frame(frame: Any) -> pa.RecordBatchReader:
     schema = pa.schema([field.with_type(plain_type(field.type)) for field in reader.schema])
     if schema.equals(reader.schema):
         return reader
-    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in reader))
+    return pa.RecordBatchReader.from_batches(schema, (_retyped(batch, schema) for batch in reader))
+
+
+def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column.view(field.type) if _is_of_instants(column.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _is_of_instants(type_: Any) -> bool:
+    return pa.types.is_date64(type_.value_type if pa.types.is_list(type_) else type_)
 
 
 def plain_type(type_: Any) -> Any:
     """Return the type with the same values that texts and lists have here; polars has the large variants and views."""
+    if pa.types.is_date64(type_):
+        # Results have it for DateTime; Arrow takes it for whole days wherever it converts it.
+        return pa.timestamp("ms")
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_) or pa.types.is_null(type_):
         return pa.string()
     if pa.types.is_float16(type_):
@@ -51,7 +66,8 @@ def check_frame(schema: pa.Schema, type_: Type, columns: Columns) -> None:
         if pa.types.is_dictionary(column):
             column = column.value_type
         is_blob = name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
-        is_known = has_json_text(column) or pa.types.is_timestamp(column) or pa.types.is_decimal(column)
+        item = column.value_type if pa.types.is_list(column) else column
+        is_known = has_json_text(column) or pa.types.is_timestamp(item) or pa.types.is_decimal(column)
         if not is_known and not is_blob:
             raise unsupported_column(field.name, field.type)
     if isinstance(type_, EdgeType) and columns.source is None:

@@ -3,18 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from omnigraph.engine.input.filesystems import open_stream
-from omnigraph.engine.input.ndjson.reader import read_blocks
+from omnigraph.engine.input.formats import reject_other_format
+from omnigraph.engine.input.ndjson.reader import line_too_long, read_blocks
 from omnigraph.engine.input.splits import Split
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_LINE_BYTES_MAX, LOAD_REJECTED_CHARACTERS, LOAD_SPLIT_BYTES
+from omnigraph.rules.delta import Findings
 
 _STEP_BYTES: Final = 1024 * 1024
 
 
-def read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Lines one after the other, the first of which has the number `first`; the last may be cut, as it is too long."""
+
+    text: bytes
+    first: int
+    is_cut: bool
+
+    @property
+    def complete(self) -> bytes:
+        """The lines that are whole."""
+        return self.text[: self.text.rfind(b"\n") + 1] if self.is_cut else self.text
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all lines."""
+        count = self.text.count(b"\n") + (not self.text.endswith(b"\n") and bool(self.text))
+        return range(self.first, self.first + count)
+
+    def text_of(self, line: int) -> str:
+        """Return the beginning of a line; it is searched for, so call it for few."""
+        raw = self.text.split(b"\n", line - self.first + 1)[line - self.first]
+        # A character takes at most four bytes.
+        return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
+
+
+def read_lines(split: Split, findings: Findings) -> Iterator[LineBlock]:
+    """Yield the lines of a split of NDJSON; add those that are too long to the findings."""
+    line = split.first_line
+    for text, is_cut in read_line_bytes(split):
+        if line == 1:
+            reject_other_format(text, split.shown_name)
+        block = LineBlock(text, line, is_cut)
+        line = block.numbers.stop
+        if is_cut:
+            findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
+        yield block
+
+
+def line_offset(split: Split) -> int:
+    """Return what to add to the number of a line in a split to have its number in the file."""
+    # The line that starts at the first byte of the split belongs to it.
+    stop = max(split.start - 1, 0)
+    with split.open() as file:
+        return sum(file.read_at(min(_STEP_BYTES, stop - at), at).count(b"\n") for at in range(0, stop, _STEP_BYTES))
+
+
+def read_line_bytes(split: Split) -> Iterator[tuple[bytes, bool]]:
     """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
     if split.content is not None:
         yield from ((block, False) for block in read_blocks(split.content))

@@ -17,12 +17,11 @@ import pyarrow.parquet
 
 from omnigraph.engine.input.column_mapping import ColumnMapper
 from omnigraph.engine.input.csv_reader import read_csv
-from omnigraph.engine.input.formats import reject_other_format
 from omnigraph.engine.input.frame_rows import without_origin
 from omnigraph.engine.input.frames import check_frame
 from omnigraph.engine.input.line_ranges import read_lines
 from omnigraph.engine.input.ndjson.blocks import Loaded
-from omnigraph.engine.input.ndjson.reader import add_part, decode, line_too_long, read_compatible
+from omnigraph.engine.input.ndjson.reader import add_part, decode, read_compatible
 from omnigraph.engine.input.ndjson.slow_path import Aliases, Converter, Envelopes
 from omnigraph.engine.input.reading import Reading
 from omnigraph.engine.input.rows import Rows
@@ -72,33 +71,18 @@ def _unreadable_split(split: Split, reason: str) -> OmniGraphError:
     return UsageError(f"cannot read `{split.shown_name}`: {reason}; check the file", path=split.shown_name)
 
 
-def first_line(split: Split) -> int:
-    """Return the number of the first line of a split: 1 only at the start of a file, where a byte order mark may be."""
-    return 1 if split.is_first else 2
-
-
 def _read_ndjson(split: Split, reading: Reading, findings: Findings) -> Iterator[Chunk]:
-    line = first_line(split)
-    for buffer, is_cut in read_lines(split):
-        first = line
-        if first == 1:
-            reject_other_format(buffer, split.shown_name)
-        line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
-        complete = buffer
-        if is_cut:
-            # The last line is truncated.
-            complete = buffer[: buffer.rfind(b"\n") + 1]
-            findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
+    for block in read_lines(split, findings):
         loaded = decode(
-            complete,
+            block.complete,
             reading.catalog,
-            first_line=first,
+            first_line=block.first,
             findings=findings,
             line_bytes_max=LOAD_LINE_BYTES_MAX if reading.bounds is None else None,
             now_ms=reading.now_ms,
             blobs=reading.blobs,
         )
-        yield Chunk(loaded, range(first, line), partial(_text_of_line, buffer, first))
+        yield Chunk(loaded, block.numbers, block.text_of)
 
 
 def _read_records(split: Split, reading: Reading, findings: Findings) -> Iterator[Chunk]:
@@ -129,13 +113,6 @@ def _read_records(split: Split, reading: Reading, findings: Findings) -> Iterato
 
 def _text_of_record(records: Sequence[object], line: int) -> str:
     return encode_record(records[line - 1]).decode()[:LOAD_REJECTED_CHARACTERS].rstrip()
-
-
-def _text_of_line(buffer: bytes, first: int, line: int) -> str:
-    # Called for rejected lines only, so a linear search is fine.
-    raw = buffer.split(b"\n", line - first + 1)[line - first]
-    # A character takes at most four bytes.
-    return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
 
 def _read_columns(split: Split, reading: Reading, findings: Findings) -> Iterator[Chunk]:
@@ -197,14 +174,14 @@ def read_parquet(split: Split) -> Iterator[Rows]:
         groups = list(range(split.start, split.stop))
         names = without_origin(file.schema_arrow.names, split)
         batches = file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names, use_threads=False)
-        yield from _number_rows(batches, first_line(split))
+        yield from _number_rows(batches, split.first_line)
 
 
 def read_arrow(split: Split) -> Iterator[Rows]:
     """Yield the rows of a frame in memory: a table, or batches."""
     names = without_origin(split.content.schema.names, split)
     batches = split.content if isinstance(split.content, pa.RecordBatchReader) else split.content.to_batches()
-    yield from _number_rows((batch.select(names) for batch in batches), first_line(split))
+    yield from _number_rows((batch.select(names) for batch in batches), split.first_line)
 
 
 def _number_rows(batches: Iterable[pa.RecordBatch], line: int) -> Iterator[Rows]:

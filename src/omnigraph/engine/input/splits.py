@@ -211,7 +211,7 @@ class Split:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory its rows take; nobody knows for what is compressed."""
+        """About how much memory its rows take; unknown for what is compressed."""
         return sys.maxsize if self.compression is not None else max(self.size, self.rows * _ROW_BYTES)
 
     def open(self) -> Any:
@@ -227,6 +227,11 @@ class Split:
     @property
     def is_first(self) -> bool:
         return self.start == 0
+
+    @property
+    def first_line(self) -> int:
+        """The number of the first line: 1 only at the start of a file, where a byte order mark may be."""
+        return 1 if self.is_first else 2
 
 
 def plan_ndjson(sources: Sequence[Path]) -> list[Split]:

@@ -136,14 +136,14 @@ def bytes_of(split: Split) -> bytes:
 
 def _take(parts: Iterator[T], measure: Callable[[T], int]) -> tuple[list[T], int]:
     """Return parts up to what is held in memory, and one more if there is any, with their size in bytes."""
-    taken: list[T] = []
+    parts_taken: list[T] = []
     size = 0
     for part in parts:
-        taken.append(part)
+        parts_taken.append(part)
         size += measure(part)
         if size > LOAD_MEMORY_BYTES_MAX:
             break
-    return taken, size
+    return parts_taken, size
 
 
 def _measure_records(records: list[Any]) -> int:

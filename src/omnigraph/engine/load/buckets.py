@@ -104,7 +104,7 @@ class InBuckets:
 
     def stage(self, tasks: list[StageTask]) -> None:
         """Run a task for each split."""
-        self.tasks = tasks
+        self.tasks = [replace(task, superseded=None) for task in tasks] if self.job.is_rejecting else tasks
         self.results = self._run("reading", self.tasks)
         self.number_rows()
         self.drop_superseded()
@@ -130,15 +130,23 @@ class InBuckets:
         )
 
     def drop_superseded(self) -> None:
-        """Where one row of an id wins, stage splits again without the others."""
-        by_split: dict[int, dict[TypeKey, tuple[FileSlice, ...]]] = {}
+        """Where one row of an id wins, stage splits again without the others, and without rows that are invalid."""
+        by_split: dict[int, dict[TypeKey, tuple[FileSlice, ...]]] = {
+            split: {}
+            for split, result in enumerate(self.results)
+            if self.job.is_rejecting and any(self._has_winners(item.type_key) for _, item in result.row_violations)
+        }
         for part in self.keys.find_superseded():
             for key, superseded in part.items():
                 for split, rows in superseded.items():
                     slices = by_split.setdefault(split, {})
                     slices[key] = (*slices.get(key, ()), rows)
+        self.tasks = [replace(task, superseded={}) for task in self.tasks]
         if by_split:
             self._stage_again({split: replace(self.tasks[split], superseded=rows) for split, rows in by_split.items()})
+
+    def _has_winners(self, table_key: TypeKey | None) -> bool:
+        return table_key is not None and self.job.winner(self.job.catalog.type_of(table_key)) != "error"
 
     def _stage_again(self, changed: Mapping[int, StageTask]) -> None:
         """Stage some splits again; files of their first attempt are removed by the cleanup of the load."""

@@ -85,13 +85,14 @@ class RowKeeper:
     """Keeps the rows of one task that are loaded.
 
     `violations` are those by line that set rules found earlier. `superseded` are the rows of each type that another one
-    of the same id replaces; they count the rows of the first pass, before others were dropped.
+    of the same id replaces, counted before any is dropped. As long as they are not known (None), no invalid row of a
+    type where one wins is dropped: a superseded row breaks no rule.
     """
 
     job: RowJob
     outcome: RowOutcome
     violations: Mapping[int, Violation] = field(default_factory=dict)
-    superseded: Mapping[TypeKey, Numbers] = field(default_factory=dict)
+    superseded: Mapping[TypeKey, Numbers] | None = field(default_factory=dict)
     _rows_read: dict[TypeKey, int] = field(default_factory=dict)
 
     def keep(
@@ -117,13 +118,15 @@ class RowKeeper:
     def _check(self, kept: KeptRows, rejected: dict[int, Violation]) -> KeptRows:
         """Check row rules; return the rows without rejected ones, which are added to `rejected`."""
         job, outcome = self.job, self.outcome
+        kept = self._without_superseded(kept)
         violations = self._without_vectors_to_make(kept, _check_row_rules(job, kept))
         outcome.row_violations += violations[: job.violations_max - len(outcome.row_violations)]
-        if job.is_rejecting and violations:
+        is_undecided = self.superseded is None and job.winner(kept.type) != "error"
+        if job.is_rejecting and violations and not is_undecided:
             kept = _drop_lines(kept, [violation.line or 0 for _, violation in violations])
             for _, violation in violations:
                 rejected.setdefault(violation.line or 0, violation)
-        kept = _drop_lines(self._without_superseded(kept), self.violations)
+        kept = _drop_lines(kept, self.violations)
         for name, mask in kept.filled.items():
             outcome.embedded[name] += EmbedCounts(filled=int(mask.sum()))
         return kept
@@ -147,7 +150,7 @@ class RowKeeper:
 
     def _without_superseded(self, kept: KeptRows) -> KeptRows:
         key, count = kept.type.table_key, kept.rows.num_rows
-        if key not in self.superseded:
+        if not self.superseded or key not in self.superseded:
             return kept
         first = self._rows_read.get(key, 0)
         self._rows_read[key] = first + count

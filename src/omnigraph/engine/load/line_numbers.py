@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from omnigraph.engine.input.read_split import first_line
 from omnigraph.engine.input.splits import Split
 from omnigraph.rules.delta import Locate, Violation
 
@@ -22,7 +21,7 @@ class LineNumbers:
 
     def offset(self, split: int) -> int:
         """Return what to add to a line number of a split to make it global."""
-        return sum(self.counts[:split]) - (first_line(self.splits[split]) - 1)
+        return sum(self.counts[:split]) - (self.splits[split].first_line - 1)
 
     def globalize(self, split: int, violation: Violation) -> Violation:
         """Return a violation of a split with its global line number."""

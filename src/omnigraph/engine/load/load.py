@@ -222,7 +222,7 @@ def _load_in_memory(
     session: GraphSession, transaction: LoadTransaction, plan: LoadPlan, runner: Runner
 ) -> tuple[LoadOutcome, bool]:
     """Load an input whose rows fit into memory; what is invalid leaves no branch behind."""
-    options, found = transaction.options, transaction.permissions.visible.snapshot
+    options, start = transaction.options, transaction.permissions.visible.snapshot
     is_created, embed = False, None
     if options.embed:
         view = session.full_view(options.branch if options.base is None else options.base)
@@ -233,7 +233,7 @@ def _load_in_memory(
         unit="record" if options.is_compatible else plan.unit,
         blob_rules=session.external_blobs,
         embed=embed,
-        replaced=Replaced.of(found, found.state.pins),
+        replaced=Replaced.of(start, start.state.pins),
     )
     staged = InMemory(job, runner, plan.splits, plan.named)
     staged.stage()

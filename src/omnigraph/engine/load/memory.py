@@ -163,11 +163,10 @@ class _Input:
 
 def _delta(job: RowJob, key: TypeKey, parts: Sequence[KeptRows]) -> Delta:
     type_ = job.catalog.type_of(key)
-    if len(parts) == 1:
-        return Delta(type_, parts[0].rows, job.intent, lines=parts[0].lines)
-    rows = pa.concat_tables([arrow_schema(type_).empty_table(), *(part.rows for part in parts)]).combine_chunks()
-    lines = np.concatenate([np.zeros(0, np.int64), *(part.lines for part in parts)])
-    return Delta(type_, rows, job.intent, lines=lines)
+    if not parts:
+        return Delta(type_, arrow_schema(type_).empty_table(), job.intent, lines=np.zeros(0, np.int64))
+    rows = parts[0].rows if len(parts) == 1 else pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    return Delta(type_, rows, job.intent, lines=np.concatenate([part.lines for part in parts]))
 
 
 def _check_sizes(job: RowJob, loaded: Mapping[TypeKey, Loaded]) -> None:

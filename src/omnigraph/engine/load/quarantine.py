@@ -6,7 +6,6 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from omnigraph.engine.input.frame_rows import FrameRows, RowOrigin
-from omnigraph.engine.input.read_split import first_line
 from omnigraph.engine.load.job import LoadOptions
 from omnigraph.engine.load.report import RejectedLine, write_rejected
 from omnigraph.engine.load.staged_input import StagedInput
@@ -87,4 +86,4 @@ def _find_origin(staged: StagedInput, rows: FrameRows, line: int | None) -> RowO
     split = staged.lines.splits[index]
     if split.table_key is None:
         return None
-    return rows.find(split, split_line - first_line(split), staged.job.catalog.type_of(split.table_key))
+    return rows.find(split, split_line - split.first_line, staged.job.catalog.type_of(split.table_key))

@@ -55,8 +55,8 @@ class SetCheck:
 
     def rule_input(self, rule: str) -> tuple[Changes, Committed] | None:
         """Return the rows that may break a rule, and what it sees of the committed ones; None if no row may."""
-        found = ASSEMBLERS[rule](self)
-        return None if found is None else (self._changes(found.rows), found.committed)
+        rule_input = ASSEMBLERS[rule](self)
+        return None if rule_input is None else (self._changes(rule_input.rows), rule_input.committed)
 
     # -- candidates --------------------------------------------------------------------------------------------
 

@@ -56,11 +56,14 @@ class StagedSplit(RowOutcome):
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """One split, the violations by line that set checks found in it, and by type the rows that are superseded."""
+    """One split, the violations by line that set checks found in it, and by type the rows that are superseded.
+
+    These are None as long as they are not known.
+    """
 
     split: Split
     violations: Mapping[int, Violation] = field(default_factory=dict)
-    superseded: Mapping[TypeKey, tuple[FileSlice, ...]] = field(default_factory=dict)
+    superseded: Mapping[TypeKey, tuple[FileSlice, ...]] | None = field(default_factory=dict)
 
 
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
@@ -144,9 +147,11 @@ def read_kept_rows(
 ) -> Iterator[KeptRows]:
     """Yield the rows that a split contributes, of all or some types; add violations to `staged`."""
     store, findings = job.access.store(), Findings(job.violations_max, unit=job.unit)
-    superseded = {
-        key: np.concatenate([slice_.read_numbers(store) for slice_ in slices])
-        for key, slices in task.superseded.items()
-    }
+    superseded: dict[TypeKey, Numbers] | None = None
+    if task.superseded is not None:
+        superseded = {
+            key: np.concatenate([slice_.read_numbers(store) for slice_ in slices])
+            for key, slices in task.superseded.items()
+        }
     keeper = RowKeeper(job, staged, task.violations, superseded)
     return keeper.keep(read_split(task.split, job.reading(), findings), findings, table_keys)

@@ -153,11 +153,11 @@ def read(call: Call[wire.Read]) -> Response:
 
 def run_query(call: Call[Any], request: wire.Query) -> tuple[Result, dict[str, object]]:
     """Run a query; returns its rows, and the branch and state that were read, as the request names them."""
-    given = arguments(request)
-    result = call.graph.query(**given, budget=Budget(cancel=call.cancel))
+    options = arguments(request)
+    result = call.graph.query(**options, budget=Budget(cancel=call.cancel))
     state = {"at": request.at, "snapshot": request.snapshot, "as_of": request.as_of}
     requested: dict[str, object] = {name: value for name, value in state.items() if value is not None}
-    branch = given.get("branch", "main")
+    branch = options.get("branch", "main")
     return result, requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
 
 

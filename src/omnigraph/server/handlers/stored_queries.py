@@ -104,8 +104,8 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
 
 
 def _query(request: wire.Invoke, stored: StoredQuery) -> wire.Query:
-    given = {name: getattr(request, name) for name in ("params", "branch", "at", "snapshot", "as_of", "names")}
-    return wire.Query(query=stored.source, name=stored.name, **given)
+    options = {name: getattr(request, name) for name in ("params", "branch", "at", "snapshot", "as_of", "names")}
+    return wire.Query(query=stored.source, name=stored.name, **options)
 
 
 def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
@@ -130,5 +130,5 @@ def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
 def _requested_view(call: Call[wire.Invoke], stored: StoredQuery) -> View:
     if stored.mutation:
         return session_of(call.graph).view(call.input.branch or "main", action="change")
-    given = arguments(call.input)
-    return session_of(call.graph).view(**{name: given[name] for name in ("branch", "at", "names") if name in given})
+    options = arguments(call.input)
+    return session_of(call.graph).view(**{name: options[name] for name in ("branch", "at", "names") if name in options})

@@ -55,10 +55,10 @@ def load_lines(call: Call[wire.LoadLines]) -> Response:
 
 def _load(call: Call[Any], data: bytes | Path) -> IngestReceipt:
     """Load in this process, whatever the size: a server starts no Spark."""
-    given = {**arguments(call.input), "data": data}
-    session = session_of(call.graph).with_message(given.pop("message", None))
+    options = {**arguments(call.input), "data": data}
+    session = session_of(call.graph).with_message(options.pop("message", None))
     with _without_path(str(data)) if isinstance(data, Path) else nullcontext():
-        return load_input(session, **given).receipt
+        return load_input(session, **options).receipt
 
 
 @contextmanager
@@ -68,6 +68,8 @@ def _without_path(path: str) -> Iterator[None]:
         yield
     except OmniGraphError as error:
         error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        if error.context.get("path") == path:
+            del error.context["path"]
         raise
 
 

@@ -97,7 +97,7 @@ def read_change(change: TypeChange, schema: Any) -> Iterator[pa.RecordBatch]:
         candidates = _slice_share(of_ops(row_diff.candidates(before, after), change.selection), change)
         size = CHANGE_WINDOW_BLOB_ROWS if change.scan.type.has_blobs else STREAM_WINDOW_ROWS
         for offset in range(0, candidates.num_rows, size):
-            changes = row_diff.compare(before, after, candidates.slice(offset, size))
+            changes = row_diff.compare_candidates(before, after, candidates.slice(offset, size))
             if changes.count:
                 yield _batch(change, changes, layout)
     except StorageError as error:
