@@ -354,3 +354,38 @@ def test_crossed_histories_catch_a_broken_engine(
     mutant(monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         test(graph)
+
+
+# -- properties that one side dropped ----------------------------------------------------------------------------------
+
+
+def crossed(graph: Graph, setter: str) -> None:
+    """Make histories cross, after main or the branch has set `a` from 1 to 5, then drop `a` on the branch."""
+    put(graph, "main", "n", a=1)
+    graph.branches.create("topic")
+    other = "topic" if setter == "main" else "main"
+    put(graph, setter, "n", a=5)
+    put(graph, other, "n", b=1)
+    graph.branches.create("before", "main")
+    graph.branches.merge("topic", "main")
+    graph.branches.merge("before", "topic")
+    without = SCHEMA.replace("  a: I32?\n", "")
+    graph.schema.apply(without, branch="topic")
+
+
+@pytest.mark.parametrize("setter", ["main", "topic"])
+def test_dropped_property_unchanged_since_a_virtual_base_is_no_conflict(graph: Graph, setter: str) -> None:
+    crossed(graph, setter)
+    graph.branches.merge("topic", "main")
+    assert "a" not in graph.schema.types[0].properties
+    assert node(graph, "n") == {"id": "n", "k": "n", "b": 1, "hi": None, "mine": None, "tags": None}
+
+
+@pytest.mark.parametrize("setter", ["main", "topic"])
+def test_dropped_property_changed_since_a_virtual_base_is_a_conflict(graph: Graph, setter: str) -> None:
+    crossed(graph, setter)
+    put(graph, "main", "n", a=1)
+    with pytest.raises(MergeConflict) as caught:
+        graph.branches.merge("topic", "main")
+    [conflict] = caught.value.context["conflicts"]
+    assert (conflict["kind"], conflict["properties"]) == ("DropVsUpdate", ["a"])

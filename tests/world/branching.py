@@ -343,10 +343,10 @@ def _expect_replay(
             # Where our side deleted it and their side wins, the whole entity comes back, its unchanged values too.
             is_whole = here.merge == "theirs" and entity not in states[1].get(id_, {})
             for one in type_.properties:
-                value = model.value(later, one.id)
-                if former is not None and not is_whole and value == model.value(former, one.id):
+                value, there = model.value(later, one.id), here.find(one.id)
+                is_same = former is not None and value == model.value(former, one.id)
+                if is_same and not (is_whole and there is not None):
                     continue
-                there = here.find(one.id)
                 if there is None:
                     # To set it to null is to set it; of a new entity null says nothing.
                     if is_pick and (former is not None or value is not None):

@@ -15,11 +15,11 @@ from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import Decisions, Resolution, Resolutions, conflict_error, reject_without_conflict
+from omnigraph.engine.merge.dropped_data import lost_changes
 from omnigraph.engine.merge.schema_merge import (
     MergedSchema,
     OpenConflict,
     SchemaDecisions,
-    lost_changes,
     merge_view_schemas,
     reject_unused,
     rewrites_needed,

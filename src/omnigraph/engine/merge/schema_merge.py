@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import orjson
 
-from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes
+from omnigraph.engine.changes.row_diff import RowChanges, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import SchemaResolution, refuse
 from omnigraph.engine.past_schemas import Reshaping, compare, compare_columns, shape_under
@@ -256,44 +256,8 @@ def is_tightened(old: Type, new: Type) -> bool:
     return change.is_checked or any(after and set(before) - set(after) for before, after in kept)
 
 
-# -- data of what was dropped ------------------------------------------------------------------------------------------
-
-
-def lost_changes(merged: MergedSchema, takes: Mapping[Key, Side], *, is_revert: bool) -> list[OpenConflict]:
-    """Return a conflict for everything that one side dropped from the schema while the other changed its data.
-
-    What a revert takes back does not count, nor what was decided: the side that dropped it is taken.
-    """
-    sides = [(merged.ours, "we")] if is_revert else [(merged.ours, "we"), (merged.theirs, "they")]
-    lost = [item for side, pronoun in sides for item in _lost_by(merged, merged.base.first, side, pronoun)]
-    return [item for item in lost if item.key is None or takes.get(item.key) not in item.sides]
-
-
-def _lost_by(merged: MergedSchema, base: View, side: View, pronoun: str) -> Iterator[OpenConflict]:
-    dropper = "they" if pronoun == "we" else "we"
-    sides: tuple[Side, ...] = ("theirs",) if pronoun == "we" else ("ours",)
-    reshaping = compare(side.catalog, merged.catalog)
-    for type_ in reshaping.dropped:
-        if (changes := _changes(base, side, type_)) is not None and changes.count:
-            message = f"`{type_.name}`: {dropper} dropped the type, {pronoun} changed {_entities(changes.count)} of it"
-            conflict = Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
-            yield OpenConflict(conflict, ("type", type_.type_id), sides)
-    for type_, successor in reshaping.kept:
-        dropped = compare_columns(type_, successor).dropped
-        changes = _changes(base, side, type_) if dropped else None
-        for name in dropped:
-            count = 0 if changes is None else _count_values(changes, name)
-            if count:
-                message = (
-                    f"`{type_.name}.{name}`: {dropper} dropped the property, {pronoun} set it on {_entities(count)}"
-                )
-                conflict = Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
-                key = ("property", type_.type_id, type_.properties[name].property_id)
-                yield OpenConflict(conflict, key, sides)
-
-
 def _changes(base: View, side: View, type_: Type) -> RowChanges | None:
-    """Return what a side changed in a type since the base, under the side's own schema; None if nothing."""
+    """Return what a side changed in a type since one state, under the side's own schema; None if nothing."""
     reader = MergedSchema(side.snapshot.state.schema, side.catalog, MergeBase(base), side, side)
     before, after = reader.read(base), side
     key = type_.table_key
@@ -302,14 +266,7 @@ def _changes(base: View, side: View, type_: Type) -> RowChanges | None:
     return row_changes(before.sound_dataset(key), after.sound_dataset(key))
 
 
-def _count_values(changes: RowChanges, name: str) -> int:
-    inserted = changes.inserted.num_rows - changes.inserted.column(name).null_count
-    before, after = (table.column(name).combine_chunks() for table in (changes.before, changes.after))
-    return inserted + int((~equal_values(before, after)).sum())
-
-
-def _entities(count: int) -> str:
-    return f"{count:,} {'entity' if count == 1 else 'entities'}"
+# -- decisions ---------------------------------------------------------------------------------------------------------
 
 
 class SchemaDecisions:

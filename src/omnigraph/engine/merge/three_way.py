@@ -25,7 +25,7 @@ from omnigraph.engine.changes.row_diff import (
     row_changes,
 )
 from omnigraph.engine.exact_conversion import convert_rows, find_inexact, widest_type
-from omnigraph.engine.merge.ancestry import MergeBase, build_image, images, merge_from_virtual
+from omnigraph.engine.merge.ancestry import Image, MergeBase, build_image, difference, images, merge_from_virtual
 from omnigraph.engine.merge.conflicts import (
     Resolution,
     Resolutions,
@@ -36,8 +36,10 @@ from omnigraph.engine.merge.conflicts import (
     touches,
 )
 from omnigraph.engine.merge.row_merge import (
+    NOTHING_UNKNOWN,
     Clash,
     RowMerge,
+    Unknown,
     as_merge,
     ids_of,
     merge_rows,
@@ -251,12 +253,27 @@ class ThreeWayState:
 
     def _merge_from_virtual(self, type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset) -> RowMerge:
         """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
+        image, sides = self._images(type_, base, [ours, theirs])
+        return merge_from_virtual(type_, image, *sides)
+
+    def our_changes(self, type_: Type) -> tuple[RowChanges, Unknown]:
+        """Return what our side changed since the base, and what is undetermined there, which counts as changed."""
+        base, ours = self.base_of(type_), self.ours.sound_dataset(type_.table_key)
+        if not base.is_virtual:
+            return self._row_changes(type_, base.first, ours), NOTHING_UNKNOWN
+        image, [rows] = self._images(type_, base, [ours])
+        return difference(type_, image, Image(rows)), image.unknown
+
+    def _images(
+        self, type_: Type, base: MergeBase[Dataset], sides: Sequence[Dataset]
+    ) -> tuple[Image, Iterator[pa.Table]]:
+        """Return a virtual base, and the rows of each side, of the entities that are not equal everywhere."""
         # Differences against one reference are enough: an entity that none of them names is equal in all states.
         reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
-        deltas = {dataset.ref: self._row_changes(type_, reference, dataset) for dataset in (*others, ours, theirs)}
+        deltas = {dataset.ref: self._row_changes(type_, reference, dataset) for dataset in (*others, *sides)}
         old, rows = images(dict(zip(deltas, self.blobs.unified(list(deltas.values())), strict=True)))
         image = build_image(type_, base, lambda dataset: rows.get(dataset.ref, old))
-        return merge_from_virtual(type_, image, rows.get(ours.ref, old), rows.get(theirs.ref, old))
+        return image, (rows.get(side.ref, old) for side in sides)
 
     def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
         """Return an entity in the base, on our side and on theirs, as one-row tables."""
