@@ -387,5 +387,6 @@ def test_dropped_property_changed_since_a_virtual_base_is_a_conflict(graph: Grap
     put(graph, "main", "n", a=1)
     with pytest.raises(MergeConflict) as caught:
         graph.branches.merge("topic", "main")
-    [conflict] = caught.value.context["conflicts"]
+    conflicts: Any = caught.value.context["conflicts"]
+    [conflict] = conflicts
     assert (conflict["kind"], conflict["properties"]) == ("DropVsUpdate", ["a"])

@@ -297,3 +297,27 @@ def test_soft_drop_leaves_no_purge_and_stays_readable_then(world: Renamed) -> No
     assert world.graph.snapshot().state.purges == ()
     world.graph.branches.create("back", "v1")
     assert {"p.secret": "TOPSECRET"} in world.graph.query(SECRETS, branch="back").to_json_rows()
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("$p.load, $p.word, $p.list } order { $p.k asc", [(1, "a", [1]), (1e39, "c", [0.5])]),
+        ("$p.load, count($p) } order { $p.load asc", [(1, 1), (1e39, 1)]),
+        ("max($p.load), max($p.word)", [(1e39, "c")]),
+        ("$p.load + 1 } order { $p.k asc", [(2,), (1e39,)]),
+    ],
+)
+def test_property_widened_on_another_branch_is_read_as_it_is_there(
+    tmp_path: Path, returned: str, expected: list[tuple[Any, ...]]
+) -> None:
+    schema = "node P { k: String @key  load: I32?  word: enum(a, b)  list: [I32]? }"
+    graph = og.init(tmp_path / "g.omni", schema)
+    graph.ingest([{"type": "P", "data": {"k": "1", "load": 1, "word": "a", "list": [1]}}])
+    graph.branches.create("wide")
+    wide = schema.replace("I32", "F64").replace("a, b", "a, b, c")
+    graph.schema.apply(wide, branch="wide")
+    graph.ingest([{"type": "P", "data": {"k": "2", "load": 1e39, "word": "c", "list": [0.5]}}], branch="wide")
+    at = str(graph.snapshot("wide").head)
+    found = graph.query(f"query q() {{ match {{ $p: P }} return {{ {returned} }} }}", at=at).rows()
+    assert [tuple(row.values()) for row in found] == expected

@@ -9,15 +9,20 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
 from omnigraph.engine.authorization import restrict_snapshot
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, Property, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, Property, PropertyType, Type, TypeKey
+from omnigraph.lang.migrate.plan import is_wider
+from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.lang.schema.render import restrict_ir, with_their_edges, without_properties
+from omnigraph.lang.schema.ast import KINDS
+from omnigraph.lang.schema.render import restrict_ir, with_property_types, with_their_edges, without_properties
+from omnigraph.limits import CATALOG_CACHE_MAX
 from omnigraph.manifest.model import AcceptedSchema, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.rules.coerce import default_column
 from omnigraph.store.lance_schema import physical_schema
@@ -116,7 +121,10 @@ def check_names(names: str) -> Naming:
 
 
 def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) -> Snapshot:
-    """Return a past snapshot under the schema of today; `then` and `now` are the two catalogs."""
+    """Return a past snapshot under the names of today; `then` and `now` are the catalogs of the two.
+
+    A property that has a wider type there, such as one that only another branch widened, is read in that type.
+    """
     stored = {pin.identity: pin for pin in snapshot.state.pins.values()}
     pins: dict[TypeKey, Pin] = {}
     for key, pin in today.state.pins.items():
@@ -127,8 +135,38 @@ def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) 
             continue
         shape = shape_under(then.type_of(old.table_key), now.type_of(key))
         pins[key] = replace(old, table_key=key, shape=shape)
-    state = replace(snapshot.state, schema=today.state.schema, pins=pins, tombstones=())
+    schema = _wide_enough(today.state.schema, snapshot.state.schema)
+    state = replace(snapshot.state, schema=schema, pins=pins, tombstones=())
     return replace(snapshot, state=state)
+
+
+@lru_cache(maxsize=CATALOG_CACHE_MAX)
+def _wide_enough(now: AcceptedSchema, then: AcceptedSchema) -> AcceptedSchema:
+    """Return a schema in which every property has a type that holds what the other schema let it hold."""
+    ir, types = now.parse(), _property_types(then.parse())
+    retyped = {
+        property_id: merged
+        for property_id, type_ in _property_types(ir).items()
+        if (merged := _wide_type(type_, types.get(property_id, type_))) != type_
+    }
+    return AcceptedSchema.of(now.source, with_property_types(ir, retyped)) if retyped else now
+
+
+def _property_types(ir: SchemaIR) -> dict[int, PropertyType]:
+    return {
+        ir.identities.of(kind)[type_.name].property_ids[item.name]: item.type
+        for kind in KINDS
+        for type_ in ir.shape.of(kind)
+        for item in type_.properties
+    }
+
+
+def _wide_type(now: PropertyType, then: PropertyType) -> PropertyType:
+    """Return the type of today if it holds all values of the other one, otherwise one that does."""
+    then = replace(then, nullable=now.nullable)
+    if now.enum_values and then.enum_values:
+        return replace(now, enum_values=tuple(dict.fromkeys([*now.enum_values, *then.enum_values])))
+    return now if now == then or is_wider(then, now) else then
 
 
 def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purge]) -> Snapshot:

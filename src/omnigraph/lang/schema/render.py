@@ -12,7 +12,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from omnigraph.lang.catalog import Cardinality, Catalog, EdgeType, MergeRule, NodeType, Property, render_block
+from omnigraph.lang.catalog import (
+    Cardinality,
+    Catalog,
+    EdgeType,
+    MergeRule,
+    NodeType,
+    Property,
+    PropertyType,
+    render_block,
+)
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.lang.schema.ast import KINDS, Kind
 from omnigraph.lang.schema.compile import compile_schema
@@ -31,6 +40,7 @@ from omnigraph.lang.schema.shape import (
 
 V = TypeVar("V")
 S = TypeVar("S", NodeShape, EdgeShape)
+T = TypeVar("T", InterfaceShape, NodeShape, EdgeShape)
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _COMMENT: Final = re.compile(rf"({_STRING})|[ \t]*(?:(//[^\n]*)|/\*.*?\*/)", re.DOTALL)
@@ -57,6 +67,25 @@ def restrict_ir(ir: SchemaIR, hidden: Set[str]) -> SchemaIR:
         shape,
         Identities(ids.interfaces, _without(ids.nodes, hidden), _without(ids.edges, hidden)),
     )
+
+
+def with_property_types(ir: SchemaIR, types: Mapping[int, PropertyType]) -> SchemaIR:
+    """Return an IR in which some properties, by identity, have other types."""
+
+    def retyped(type_: T, ids: TypeIds) -> T:
+        properties = (
+            replace(item, type=types.get(ids.property_ids[item.name], item.type)) for item in type_.properties
+        )
+        return replace(type_, properties=tuple(properties))
+
+    ids = ir.identities
+    shape = replace(
+        ir.shape,
+        interfaces=tuple(retyped(item, ids.interfaces[item.name]) for item in ir.shape.interfaces),
+        nodes=tuple(retyped(node, ids.nodes[node.name]) for node in ir.shape.nodes),
+        edges=tuple(retyped(edge, ids.edges[edge.name]) for edge in ir.shape.edges),
+    )
+    return SchemaIR(ir.domain, ir.next_identity_id, shape, ids)
 
 
 def without_properties(ir: SchemaIR, property_ids: Set[int]) -> SchemaIR:
