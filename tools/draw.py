@@ -33,13 +33,12 @@ class Layer:
 LAYERS = (
     Layer("Surfaces", BLUE, (("cli", "the command line"), ("client", "og.connect"))),
     Layer("Clusters", BLUE, (("cluster", "graphs, schemas, queries, policies and pipelines declared in a folder"),)),
-    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipelines", "declared and scheduled"))),
+    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipeline", "declared pipelines, queries on Spark"))),
     Layer("Library", GREEN, (("graph", "og.open: the API that every surface calls"), ("policy", "who may do what"))),
-    Layer("Executors", GREEN, (("spark", "executors, the data source, queries on Spark"),)),
+    Layer("Executors", GREEN, (("spark", "the session, and tasks on its executors"),)),
     Layer("Engine", GREEN, (("engine", "reads, writes, loads, branches, merge, changes, maintenance"),)),
     Layer("Core", AMBER, (("rules", "what makes data valid"), ("manifest", "commits, branches, publish"))),
-    Layer("Storage", GREY, (("store", "Lance datasets, on disk or S3"),)),
-    Layer("Languages", GREY, (("lang", ".pg schemas and .gq queries"),)),
+    Layer("Ground", GREY, (("lang", ".pg schemas and .gq queries"), ("store", "Lance datasets, on disk or S3"))),
 )
 COMMIT_STEPS = (
     ("1  Prepare", "take a snapshot, compute the change, check every rule", BLUE),

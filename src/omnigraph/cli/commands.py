@@ -1,4 +1,7 @@
-"""The table of all commands of the command line, from which help texts and the reference are made."""
+"""The table of all commands of the command line.
+
+`docs/cli.md` is checked against it.
+"""
 
 from __future__ import annotations
 

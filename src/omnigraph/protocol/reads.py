@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from omnigraph.part_protocols import AsOf
-
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.query.physical_plan import Explanation
@@ -29,7 +27,7 @@ class ReadsProtocol(Protocol):
         *,
         name: str | None = None,
         branch: str = "main",
-        at: AsOf | None = None,
+        at: Any = None,
         names: Naming = "now",
     ) -> Result:
         """Run a read query against one snapshot of the graph.
@@ -67,7 +65,7 @@ class ReadsProtocol(Protocol):
         *,
         name: str | None = None,
         branch: str = "main",
-        at: AsOf | None = None,
+        at: Any = None,
         names: Naming = "now",
         profile: bool = False,
     ) -> Explanation:
@@ -95,7 +93,7 @@ class ReadsProtocol(Protocol):
         """
         ...
 
-    def snapshot(self, branch: str = "main", *, at: AsOf | None = None, names: Naming = "now") -> Any:
+    def snapshot(self, branch: str = "main", *, at: Any = None, names: Naming = "now") -> Any:
         """Return the newest snapshot of a branch, or that of a past state.
 
         Args:
@@ -116,7 +114,7 @@ class ReadsProtocol(Protocol):
         """
         ...
 
-    def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> Any:
+    def at(self, at: Any, branch: str = "main", *, names: Naming = "now") -> Any:
         """Return a read-only view of a past state.
 
         Args:
@@ -139,7 +137,7 @@ class ReadsProtocol(Protocol):
         ...
 
     def get(
-        self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, names: Naming = "now"
+        self, type_name: str, key: Any, *, branch: str = "main", at: Any = None, names: Naming = "now"
     ) -> dict[str, Any] | None:
         """Return one entity with its `id` and properties.
 
@@ -172,7 +170,7 @@ class ReadsProtocol(Protocol):
         *,
         entity: str = "node",
         branch: str = "main",
-        at: AsOf | None = None,
+        at: Any = None,
         names: Naming = "now",
     ) -> Any:
         """Find a blob without reading its bytes.
@@ -203,7 +201,7 @@ class ReadsProtocol(Protocol):
         self,
         branch: str = "main",
         *,
-        at: AsOf | None = None,
+        at: Any = None,
         types: Names = None,
         names: Naming = "now",
         format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as in `pipeline.export`
@@ -258,7 +256,7 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def commit(self, at: AsOf, branch: str = "main") -> Commit:
+    def commit(self, at: Any, branch: str = "main") -> Commit:
         """Return one commit, which may be on any branch.
 
         Args:
@@ -295,9 +293,7 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def log(
-        self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, limit: Any = None
-    ) -> EntityLog:
+    def log(self, type_name: str, key: Any, *, branch: str = "main", at: Any = None, limit: Any = None) -> EntityLog:
         """Return the commits that changed one entity, newest first.
 
         A merge is listed only if it combined both sides; where it took the entity from one side, the commits of that
@@ -322,7 +318,7 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def blame(self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None) -> PropertyBlame:
+    def blame(self, type_name: str, key: Any, *, branch: str = "main", at: Any = None) -> PropertyBlame:
         """Return, for each property of one entity, the commit that last set it.
 
         A property that a merge took over is attributed to the commit of that side; to the merge itself only if the
@@ -348,8 +344,8 @@ class HistoryProtocol(Protocol):
 
     def diff(
         self,
-        a: AsOf,
-        b: AsOf,
+        a: Any,
+        b: Any,
         *,
         kinds: Names = None,
         types: Names = None,
@@ -385,7 +381,7 @@ class HistoryProtocol(Protocol):
 
     def commit_changes(
         self,
-        commit_id: AsOf,
+        commit_id: str,
         *,
         kinds: Names = None,
         types: Names = None,

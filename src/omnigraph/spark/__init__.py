@@ -1,4 +1,1 @@
-"""What is Spark's: session, Java runtime, tasks on executors, the data source, and DataFrames of diffs and queries.
-
-The only importer of `pyspark`, beside the declared pipelines.
-"""
+"""The Spark session, tasks on its executors, and the Java runtime it needs."""

@@ -10,10 +10,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.load import ingest
 from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.errors import DataError, ReadSetChanged
 from tests.support.merge_fixtures import content
-from tests.support.pipeline_fixtures import staging_in_files
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +45,7 @@ def small(graph: og.Graph, **options: Any) -> object:
 
 
 def bulk(graph: og.Graph, **options: Any) -> object:
-    with staging_in_files():
-        return pipeline.load(graph, nodes={"Person": [row["data"] for row in ROWS]}, engine="local", **options)
+    return pipeline.load(graph, nodes={"Person": [row["data"] for row in ROWS]}, engine="local", **options)
 
 
 WRITES = pytest.mark.parametrize("write", [small, bulk])
@@ -54,15 +53,24 @@ WRITES = pytest.mark.parametrize("write", [small, bulk])
 
 def apply_once(patch: pytest.MonkeyPatch, uri: str, schema: str) -> None:
     """Apply a schema from another handle when a load has been read, and nothing of it was prepared."""
-    real = LoadTransaction.publish
+    real_write, real_prepare = ingest._write, LoadTransaction._prepare
     applied: list[object] = []
 
-    def publish(self: LoadTransaction, *arguments: Any) -> Any:
+    def apply() -> None:
         if not applied:
             applied.append(og.open(uri).schema.apply(schema))
-        return real(self, *arguments)
 
-    patch.setattr(LoadTransaction, "publish", publish)
+    def write(*arguments: Any) -> Any:
+        apply()
+        return real_write(*arguments)
+
+    def prepare(self: LoadTransaction, snapshot: Any) -> Any:
+        plan = real_prepare(self, snapshot)
+        apply()
+        return plan
+
+    patch.setattr(ingest, "_write", write)
+    patch.setattr(LoadTransaction, "_prepare", prepare)
 
 
 @pytest.fixture
@@ -99,10 +107,10 @@ def test_load_conflicts_if_its_own_type_changed(
 
 def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = SCHEMA + "edge Likes: Person -> Person"
-    real = LoadTransaction.publish
+    real = ingest._write
     applied: list[bool] = []
 
-    def publish(*arguments: Any) -> Any:
+    def write(*arguments: Any) -> Any:
         if not applied:
             applied.append(True)
             other = og.open(graph.uri)
@@ -110,7 +118,7 @@ def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, mon
             other.ingest([{"edge": "Likes", "from": "bob", "to": "bob"}])
         return real(*arguments)
 
-    monkeypatch.setattr(LoadTransaction, "publish", publish)
+    monkeypatch.setattr(ingest, "_write", write)
     with pytest.raises((DataError, ReadSetChanged)):
         small(graph, mode="overwrite")
     assert content(graph)["node:Person"].keys() == {"bob"}
