@@ -21,7 +21,7 @@ import pyarrow as pa
 import omnigraph as og
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
-from omnigraph.engine.merge import three_way
+from omnigraph.engine.merge import moves
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import Snapshot
@@ -29,7 +29,7 @@ from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import upsert
-from tests.support.full_comparison import row_changes_by_comparing
+from tests.support.full_comparison import all_row_ids
 
 TYPES = (1, 20, 200)
 SIZES = (100_000, 5_000_000)
@@ -119,13 +119,13 @@ def _merge_round(one: Subject, size: int, number: int) -> None:
 
 def _compare_round(one: Subject, size: int) -> None:
     name = _diverged(one.graph, size, CHANGED[0])
-    quick = vars(three_way)["row_changes"]
+    quick = vars(moves)["moved_row_ids"]
     one.time("fast", one.graph.branches.merge, name, dry_run=True)
-    vars(three_way)["row_changes"] = row_changes_by_comparing
+    vars(moves)["moved_row_ids"] = all_row_ids
     try:
         one.time("full", one.graph.branches.merge, name, dry_run=True)
     finally:
-        vars(three_way)["row_changes"] = quick
+        vars(moves)["moved_row_ids"] = quick
     one.graph.branches.delete(name)
 
 

@@ -51,7 +51,7 @@ def _load(engine: str, format_: str, data: Path, home: Path) -> float:
 
     graph = og.init(home, SCHEMA)
     start = time.perf_counter()
-    report = load(graph, **_sources(format_, data), mode="append", engine=engine)  # type: ignore[arg-type]
+    report = load(graph, **_sources(format_, data), mode="append", engine=engine)  # type: ignore[call-overload]
     took = time.perf_counter() - start
     assert report.total_entities == json.loads((data / "rows.json").read_text())
     return took
@@ -87,7 +87,6 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
         access=graph_access(graph.uri, operation),
         scratch="",
         schema=InputSchema(schema.ir, schema.ir_hash),
-        base_version=None,
         targets=targets,
     )
     start = time.perf_counter()

@@ -17,7 +17,7 @@ def _show_errors(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:
-        from omnigraph.pipeline.datasource.options import spark_errors
+        from omnigraph.spark.datasource.options import spark_errors
 
         with spark_errors():
             return method(*arguments, **options)
@@ -31,7 +31,7 @@ class DefaultSource(DataSource):
     @_show_errors
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        from omnigraph.pipeline.datasource.tables import pin_snapshot
+        from omnigraph.spark.datasource.tables import pin_snapshot
 
         # A DataFrame is planned again whenever it is used, and must show one state of the graph each time.
         self._pinned = pin_snapshot(options)
@@ -42,7 +42,7 @@ class DefaultSource(DataSource):
 
     @_show_errors
     def schema(self) -> Any:
-        from omnigraph.pipeline.datasource import stream, tables
+        from omnigraph.spark.datasource import stream, tables
 
         if stream.is_stream(self.options):
             return stream.schema_of(self.options)
@@ -50,24 +50,24 @@ class DefaultSource(DataSource):
 
     @_show_errors
     def reader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.tables import Reader
+        from omnigraph.spark.datasource.tables import Reader
 
         return Reader(self.options, self._pinned, schema)
 
     @_show_errors
     def streamReader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.datasource.stream import StreamReader
+        from omnigraph.spark.datasource.stream import StreamReader
 
         return StreamReader(self.options, schema)
 
     @_show_errors
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.tables import Writer
+        from omnigraph.spark.datasource.tables import Writer
 
         return Writer(self.options, overwrite)
 
     @_show_errors
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.datasource.tables import StreamWriter
+        from omnigraph.spark.datasource.tables import StreamWriter
 
         return StreamWriter(self.options, overwrite)

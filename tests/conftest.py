@@ -6,7 +6,7 @@ import atexit
 import gc
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
+from omnigraph.errors import PipelineError
 from tests.support.case_file import CASES, CaseSyntaxError, read_cases
 from tests.support.examples import IS_LONG, examples, spread
 from tests.support.identity_services import disable_identity_services
@@ -39,6 +40,42 @@ settings.load_profile("long" if IS_LONG else "omnigraph")
 def power_durability(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync as the product does by default."""
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "power")
+
+
+@pytest.fixture(scope="session")
+def wrong_master() -> PipelineError:
+    """Return how a session that cannot start is refused, asked for before there is one that runs."""
+    from pyspark import SparkContext
+
+    from omnigraph.spark.session import session
+
+    assert SparkContext._active_spark_context is None, "a test has started Spark without the fixture `spark`"
+    with pytest.raises(PipelineError) as caught:
+        session("local[nonsense]")
+    return caught.value
+
+
+@pytest.fixture(scope="session")
+def spark(wrong_master: PipelineError) -> Iterator[Any]:
+    from omnigraph.spark.session import session
+
+    running = session("local[2]")
+    yield running
+    running.stop()
+
+
+_QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.fixture
+def quick(spark: Any) -> Iterator[Any]:
+    """Give tiny data few tasks."""
+    before = {name: spark.conf.get(name) for name in _QUICK}
+    for name, value in _QUICK.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 class ModuleFilter:

@@ -1,39 +1,18 @@
-"""The architecture page: its generated parts are current, and every function that it names exists."""
+"""The architecture page: the parts of the package have an order, and every function that it names exists."""
 
 from __future__ import annotations
 
 import ast
 import re
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.syntax_trees import syntax_tree
+from tools import architecture
 
 ROOT = Path(__file__).parent.parent
-
-
-def load_tool() -> Any:
-    spec = spec_from_file_location("architecture", ROOT / "tools" / "architecture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load_tool()
-
-
-@cache
-def source_modules() -> Any:
-    return TOOL.modules()
-
-
-PAGE: str = TOOL.PAGE.read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"^- `([\w/]+\.py): ([\w.]+)`", PAGE, re.MULTILINE)
 
 
@@ -46,17 +25,10 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
     return names
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tree", "layers"])
-def test_generated_part_is_current(name: str) -> None:
-    made = getattr(TOOL, f"render_{name}")(source_modules())
-    assert f"<!-- generated: {name} -->\n{made}\n<!-- end of {name} -->" in PAGE, "run `python tools/architecture.py`"
-
-
 def test_parts_that_import_each_other_have_no_order() -> None:
-    assert TOOL.order_parts({"a": set(), "c": {"b"}, "b": {"a"}}) == ["a", "b", "c"]
+    assert architecture.order_parts({"a": set(), "c": {"b"}, "b": {"a"}}) == ["a", "b", "c"]
     with pytest.raises(ValueError, match=r"\['b', 'c'\]"):
-        TOOL.order_parts({"a": set(), "c": {"b"}, "b": {"a", "c"}})
+        architecture.order_parts({"a": set(), "c": {"b"}, "b": {"a", "c"}})
 
 
 def test_functions_on_the_data_paths_exist() -> None:
@@ -69,10 +41,24 @@ def test_page_names_functions_of_four_paths() -> None:
     assert len({file.split("/")[0] for file, _ in NAMED}) > 5
 
 
-def contributing_paths() -> list[str]:
+def typical_changes() -> dict[str, list[str]]:
+    """Return the files and folders that each typical change names."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tasks = text.partition("## Five tasks")[2].partition("\n## ")[0]
-    return sorted(set(re.findall(r"`((?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[A-Z]+\.md)`", tasks)))
+    changes = text.partition("\n## Typical changes")[2].partition("\n## ")[0].split("\n### ")[1:]
+    named = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.\w+)?|[A-Z]+\.md)`")
+    return {change.partition("\n")[0]: named.findall(change) for change in changes}
+
+
+def contributing_paths() -> list[str]:
+    return sorted({path for paths in typical_changes().values() for path in paths})
+
+
+def test_every_typical_change_names_its_files_and_its_tests() -> None:
+    changes = typical_changes()
+    assert len(changes) > 10
+    for title, paths in changes.items():
+        assert len(paths) > 2, title
+        assert any(path.startswith("tests/") for path in paths) or title.startswith("Follow"), title
 
 
 @pytest.mark.parametrize("path", contributing_paths())
@@ -87,6 +73,6 @@ def test_tasks_name_files_of_all_layers() -> None:
         "rules",
         "cli",
         "server",
-        "pipeline",
+        "spark",
         "tests",
     }

@@ -1,4 +1,4 @@
-"""The documents are true: limits, codes, commands, links and examples in them are checked."""
+"""The documents are true: limits, codes, commands, links and examples in them are checked, as the site shows them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from omnigraph.errors import ERRORS
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import CompiledSchema, compile_schema
+from omnigraph.settings import SETTINGS
 from tests.support.case_runner import DOMAIN, fixture
 from tests.support.language_codes import LANGUAGE_CODES
+from tools import built_docs
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
@@ -31,8 +33,11 @@ BLOCK = re.compile(
 )
 
 
-def read(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
+def read(path: Path) -> str:
+    """Return a document; pages of the site with the references that are built into them."""
+    if path.is_relative_to(built_docs.DOCS):
+        return built_docs.read_page(path.relative_to(built_docs.DOCS).as_posix())
+    return path.read_text(encoding="utf-8")
 
 
 @cache
@@ -44,7 +49,7 @@ def rows(text: str) -> dict[str, list[str]]:
 
 def examples(language: str) -> Iterator[tuple[Path, int, str | None, str]]:
     for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
+        text = read(path)
         for found in BLOCK.finditer(text):
             if found["language"] == language:
                 line = text.count("\n", 0, found.start("text")) + 1
@@ -62,11 +67,11 @@ def broken_links(path: Path, text: str) -> list[str]:
     """Return the relative links of a document that lead nowhere, headings included."""
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
-        if re.match(r"[a-z]+:", link):
+        if re.match(r"[a-z]+:", link) or link == "openapi.json":  # which is built with the site
             continue
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve() if file else path
-        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+        if not target.exists() or (anchor and anchor not in anchors(read(target))):
             broken.append(link)
     return broken
 
@@ -76,13 +81,14 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_limits_page_states_each_limit_with_its_value() -> None:
-    stated = {name: value for name, [value, *_] in rows(read("docs/limits.md")).items() if name.isupper()}
-    assert stated == {name: str(value) for name, value in LIMITS.items()}
+def test_limits_page_states_each_limit_with_value_and_meaning() -> None:
+    stated = {name: rest for name, rest in rows(read(ROOT / "docs/limits.md")).items() if name.isupper()}
+    assert {name: value for name, [value, _] in stated.items()} == {name: str(value) for name, value in LIMITS.items()}
+    assert all(len(meaning.split()) > 2 for _, meaning in stated.values())
 
 
 def test_errors_page_states_codes_with_their_statuses() -> None:
-    page = rows(read("docs/errors.md"))
+    page = rows(read(ROOT / "docs/errors.md"))
     expected = {
         code: [str(kind.http_status), str(kind.exit_status), "yes" if kind.retryable else "no", kind.summary]
         for code, kind in ERRORS.items()
@@ -90,14 +96,22 @@ def test_errors_page_states_codes_with_their_statuses() -> None:
     assert {code: page.get(code) for code in expected} == expected
 
 
+def test_settings_page_states_each_setting_with_default_and_choices() -> None:
+    page = rows(read(ROOT / "docs/settings.md"))
+    for setting in SETTINGS.values():
+        [default, meaning] = page[setting.name]
+        assert default.strip("`") == setting.default
+        assert all(f"`{word}`" in meaning for word in setting.choices)
+
+
 def test_language_pages_list_every_code() -> None:
-    assert set(LANGUAGE_CODES) <= {*rows(read("docs/languages.md")), *rows(read("docs/schema.md"))}
+    assert set(LANGUAGE_CODES) <= {*rows(read(ROOT / "docs/languages.md")), *rows(read(ROOT / "docs/schema.md"))}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.path)
 def test_cli_page_describes_command_and_options(command: object) -> None:
     [known] = [c for c in COMMANDS if c is command]
-    page = read("docs/cli.md")
+    page = read(ROOT / "docs/cli.md")
     _, _, section = page.partition(f"## {known.path}\n")
     section = section.split("\n## ")[0]
     assert known.example in section
@@ -123,7 +137,7 @@ def test_readme_quickstart_runs_twice_in_a_row(
 ) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    text = read("README.md")
+    text = read(ROOT / "README.md")
     [block] = re.findall(r"<!-- quickstart -->\n```sh\n(.*?)```", text, re.DOTALL)
     first, *lines = block.splitlines()
     assert first == "GRAPH=$(mktemp -d)/supply.omni"
@@ -140,13 +154,13 @@ def test_readme_quickstart_runs_twice_in_a_row(
 
 
 def test_readme_names_the_two_commands_on_its_first_screen() -> None:
-    first_screen = "\n".join(read("README.md").splitlines()[:20])
+    first_screen = "\n".join(read(ROOT / "README.md").splitlines()[:20])
     assert "make demo" in first_screen
     assert "make test" in first_screen
 
 
 def test_links_of_documents_resolve() -> None:
-    broken = {path.name: broken_links(path, path.read_text(encoding="utf-8")) for path in DOCUMENTS}
+    broken = {path.name: broken_links(path, read(path)) for path in DOCUMENTS}
     assert {name: links for name, links in broken.items() if links} == {}
 
 
@@ -178,5 +192,5 @@ def test_examples_are_found_in_the_readme() -> None:
 
 
 def test_index_links_every_page() -> None:
-    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", read("docs/index.md")))
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", read(ROOT / "docs/index.md")))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"} <= linked

@@ -124,9 +124,7 @@ def test_classes_and_their_properties_are_described() -> None:
 
 def test_walk_finds_the_public_interface() -> None:
     assert len(CALLABLES) > 150
-    assert {"omnigraph.Graph.query", "omnigraph.pipeline.algo.pagerank", "omnigraph.client.Graph.invoke"} <= {
-        *CALLABLES
-    }
+    assert {"omnigraph.Graph.query", "omnigraph.spark.algo.pagerank", "omnigraph.client.Graph.invoke"} <= {*CALLABLES}
     # Public attributes of a graph are its parts, each of which is walked.
     graph = {name for name, kind in inspect.get_annotations(og.Graph).items() if not name.startswith("_")}
     assert graph == PARTS.keys()

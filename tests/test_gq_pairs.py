@@ -1,4 +1,4 @@
-"""The page for Cypher and SQL users is true: each query returns the rows of the SQL beside it."""
+"""Queries on the supply chain return the rows of the SQL beside them, and the answers that are shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PAGE = (ROOT / "docs" / "gq-for-cypher-and-sql.md").read_text(encoding="utf-8")
 PAIR = re.compile(r"<!-- pair: (\d+) -->\n.*?```gq\n(.*?)```\n.*?```sql\n(.*?)```", re.DOTALL)
 PAIRS = PAIR.findall(PAGE)
 QUESTION = re.compile(r"<!-- question -->\n.*?```gq\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
-QUESTIONS = QUESTION.findall(PAGE)
+FIRST_QUESTIONS = (ROOT / "docs" / "appendix" / "first-questions.md").read_text(encoding="utf-8")
+QUESTIONS = QUESTION.findall(FIRST_QUESTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -65,4 +66,4 @@ def test_question_has_the_answer_that_is_shown(graph: Graph, gq: str, shown: str
 
 
 def test_every_question_is_checked() -> None:
-    assert len(QUESTIONS) == PAGE.count("<!-- question -->") >= 5
+    assert len(QUESTIONS) == FIRST_QUESTIONS.count("<!-- question -->") >= 5

@@ -41,8 +41,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"manifest"}),
     frozenset({"rules"}),
     frozenset({"engine"}),
+    frozenset({"protocol"}),
     frozenset({"spark"}),
-    frozenset({"graph", "graph_reads", "protocol"}),
+    frozenset({"graph", "graph_reads"}),
+    frozenset({"pipelines"}),
     frozenset({"pipeline"}),
     frozenset({"policy"}),
     frozenset({"wire"}),
@@ -56,7 +58,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 # The same inside a layer, for its folders and modules: what reads comes before what writes, and that before upkeep.
 SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
     "lang": (
-        frozenset({"catalog", "diagnostic"}),
+        frozenset({"catalog", "diagnostic", "scalars", "times"}),
         frozenset({"parsing", "regular_expressions"}),
         frozenset({"query", "schema"}),
         frozenset({"format", "migrate"}),
@@ -69,24 +71,37 @@ SUBLAYERS: dict[str, tuple[frozenset[str], ...]] = {
         frozenset({"session"}),
         frozenset({"entity_lookup", "export", "history", "information_flow", "query"}),
         frozenset({"changes"}),
-        frozenset({"drawing", "exact_conversion"}),
+        frozenset({"drawing", "exact_conversion", "pinned_scan"}),
         frozenset({"key_buckets", "input"}),
         frozenset({"branches", "entity_history", "merge", "schema_data", "write"}),
-        frozenset({"algo", "embed"}),
+        frozenset({"algo", "embed", "export_files"}),
         frozenset({"infer", "load"}),
         frozenset({"schema"}),
         frozenset({"maintain"}),
         frozenset({"clone"}),
     ),
-    "pipeline": (
-        frozenset({"verify_on_spark"}),
-        frozenset({"diff", "operations"}),
-        frozenset({"datasource"}),
-        frozenset({"algo", "declared", "export", "query"}),
+    "spark": (
+        frozenset({"daemon", "java"}),
+        frozenset({"worker_python"}),
+        frozenset({"session"}),
+        frozenset({"executors"}),
+        frozenset({"datasource", "diff"}),
+        frozenset({"algo", "query"}),
+    ),
+    "pipelines": (
+        frozenset({"declaration"}),
+        frozenset({"frame_columns", "redaction"}),
+        frozenset({"lineage", "metrics", "row_operations", "sources"}),
+        frozenset({"selection", "transform"}),
+        frozenset({"check"}),
+        frozenset({"history"}),
+        frozenset({"identity", "ledger_objects", "rejected_rows"}),
+        frozenset({"load_branch"}),
+        frozenset({"run"}),
         frozenset({"scheduler"}),
     ),
 }
-HOMES = {"lance": ("store",), "pyspark": ("spark", "pipeline")}
+HOMES = {"lance": ("store",), "pyspark": ("spark", "pipelines")}
 IMPURE_LIBRARIES = frozenset(
     {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "urllib", "http", "asyncio"}
     | {"time", "random", "secrets", "uuid", "ulid", "threading", "multiprocessing", "logging", "obstore"}
@@ -175,6 +190,14 @@ def violations(module: str, tree: ast.Module) -> list[str]:
     return [f"{module}:{line}: {reason}" for line, reason in sorted(found)]
 
 
+def test_layers_name_every_part_and_no_other() -> None:
+    listed = [part for layer in LAYERS for part in layer]
+    assert sorted(listed) == sorted({part_of(module) for module in MODULES})
+    for part, order in SUBLAYERS.items():
+        inside = {module.split(".")[2] for module in MODULES if module.startswith(f"omnigraph.{part}.")}
+        assert sorted(name for names in order for name in names) == sorted(inside)
+
+
 def test_imports_of_every_module_keep_the_contract() -> None:
     assert [reason for module, path in MODULES.items() for reason in violations(module, syntax_tree(path))] == []
 
@@ -190,14 +213,16 @@ def test_imports_of_every_module_keep_the_contract() -> None:
         ("omnigraph.rules.x", "from omnigraph.engine.query import y", "higher layer"),
         ("omnigraph.engine.query.x", "from omnigraph.graph import Graph", "higher layer"),
         ("omnigraph.engine.query.x", "from omnigraph import __version__", "higher layer"),
-        ("omnigraph.spark.x", "import omnigraph", "higher layer"),
+        ("omnigraph.spark.diff", "import omnigraph", "higher layer"),
         ("omnigraph.graph", "from omnigraph.pipeline import load", "higher layer"),
-        ("omnigraph.spark.x", "from omnigraph.cli import main", "higher layer"),
+        ("omnigraph.spark.diff", "from omnigraph.graph import Graph", "higher layer"),
+        ("omnigraph.spark.diff", "from omnigraph.pipelines.run import run", "higher layer"),
+        ("omnigraph.spark.diff", "from omnigraph.cli import main", "higher layer"),
         ("omnigraph.policy.x", "import importlib\nimportlib.import_module('omnigraph.server')", "higher layer"),
         ("omnigraph.engine.query.x", "import lance", "home is `store/`"),
-        ("omnigraph.spark.x", "def task():\n    import lance.fragment", "home is `store/`"),
-        ("omnigraph.store.x", "from pyspark.sql import DataFrame", "home is `spark/` or `pipeline/`"),
-        ("omnigraph.cli.x", "__import__('pyspark')", "home is `spark/` or `pipeline/`"),
+        ("omnigraph.spark.diff", "def task():\n    import lance.fragment", "home is `store/`"),
+        ("omnigraph.store.x", "from pyspark.sql import DataFrame", "home is `spark/` or `pipelines/`"),
+        ("omnigraph.cli.x", "__import__('pyspark')", "home is `spark/` or `pipelines/`"),
         ("omnigraph.cli.x", "__import__(name)", "computed"),
         ("omnigraph.lang.query.x", "import os.path", "pure"),
         ("omnigraph.lang.query.x", "def f():\n    import time", "pure"),
@@ -227,7 +252,7 @@ def test_violations_deliberate_breach_is_found(module: str, source: str, reason:
             "from omnigraph.errors import UsageError\nfrom omnigraph.lang.diagnostic import Source",
         ),
         ("omnigraph.store.x", "import lance\nimport os"),
-        ("omnigraph.pipeline.export", "import pyspark\nfrom omnigraph.graph import Graph"),
+        ("omnigraph.pipelines.run", "import pyspark\nfrom omnigraph.graph import Graph"),
         ("omnigraph.cli.x", "from omnigraph import __version__, files\nfrom omnigraph.client import Client"),
         ("omnigraph", "from omnigraph.client import connect"),
     ],
@@ -279,9 +304,8 @@ def test_libraries_of_extras_are_loaded_with_a_few_modules_alone() -> None:
         is_growing, needs = found != needs, found
     assert {module: extras for module, extras in needs.items() if extras} == {
         "omnigraph.lsp": {"lsp"},
-        "omnigraph.pipeline.datasource.stream": {"spark"},
-        "omnigraph.pipeline.datasource.tables": {"spark"},
-        "omnigraph.spark.daemon": {"spark"},
+        "omnigraph.spark.datasource.stream": {"spark"},
+        "omnigraph.spark.datasource.tables": {"spark"},
         "omnigraph.server.http.connection": {"server"},
         "omnigraph.server.http.listener": {"server"},
         "omnigraph.server.run": {"server"},

@@ -191,7 +191,7 @@ def test_values_say_what_they_are(root: Path, graph: og.Graph) -> None:
 def test_receipts_say_what_was_written(tmp_path: Path) -> None:
     with og.init(tmp_path / "g.omni", schema=SCHEMA) as graph:
         loaded = graph.ingest(PEOPLE)
-        assert repr(loaded) == f"<IngestReceipt: merge on main, 2 Person, 1 Knows, commit {loaded.commit_id}>"
+        assert repr(loaded) == f"<LoadReport: merge on main, 2 Person, 1 Knows, commit {loaded.commit_id}>"
         graph.branches.create("review")
         written = graph.mutate('query add() { insert Person { name: "Cid" } }', branch="review")
         assert written.commit is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,6 +16,7 @@ import yaml
 import omnigraph as og
 from omnigraph import client, pipeline
 from tests.support.guide_runner import SHOWN, run_guide
+from tools import architecture, draw
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -38,20 +39,6 @@ class Loader(yaml.SafeLoader):
 
 Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
 SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-
-
-def load_tool(name: str) -> Any:
-    spec = spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-DRAW = load_tool("draw")
-ARCHITECTURE = load_tool("architecture")
 
 
 def listed(nav: object) -> list[str]:
@@ -98,6 +85,9 @@ def test_strict_build_passes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    limits = (tmp_path / "site" / "limits.html").read_text(encoding="utf-8")
+    assert "WRITE_ENTITIES_MAX" in limits, "references are built"
+    assert "/mutate" in (tmp_path / "site" / "openapi.json").read_text(encoding="utf-8")
     graph = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
     assert "Return the commits of a branch, newest first" in graph, "inherited docstrings are shown"
     served = (tmp_path / "site" / "api-pipeline.html").read_text(encoding="utf-8")
@@ -138,18 +128,18 @@ def test_page_has_only_blocks_that_are_run_or_known(page: str) -> None:
     assert languages <= {*SHOWN, "sh", "python", "json", "text"}
 
 
-@pytest.mark.parametrize("name", sorted(DRAW.draw_all()))
+@pytest.mark.parametrize("name", sorted(draw.draw_all()))
 def test_picture_is_current_and_well_formed(name: str) -> None:
     text = (DOCS / "pictures" / name).read_text(encoding="utf-8")
-    assert text == DRAW.draw_all()[name], "run `python tools/draw.py`"
+    assert text == draw.draw_all()[name], "run `python tools/draw.py`"
     assert ElementTree.fromstring(text).tag.endswith("svg")
 
 
 @pytest.mark.slow
 def test_picture_of_layers_shows_imports_pointing_down() -> None:
-    rows = {name: row for row, layer in enumerate(DRAW.LAYERS) for name, _ in layer.boxes}
-    edges = ARCHITECTURE.import_edges(ARCHITECTURE.modules())
-    folders = {path.name for path in ARCHITECTURE.PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    rows = {name: row for row, layer in enumerate(draw.LAYERS) for name, _ in layer.boxes}
+    edges = architecture.import_edges(architecture.modules())
+    folders = {path.name for path in architecture.PACKAGE.iterdir() if (path / "__init__.py").exists()}
     # The protocol is what graphs and clients have in common; modules beside the folders are part of the library.
     assert rows.keys() == {"graph", *folders} - {"protocol"}
     drawn = [(a, b) for a in rows for b in edges[a] if b in rows]
@@ -159,14 +149,14 @@ def test_picture_of_layers_shows_imports_pointing_down() -> None:
 
 def test_bars_show_every_line_of_the_warm_reads() -> None:
     page = (DOCS / "appendix" / "benchmarks.md").read_text(encoding="utf-8")
-    ratios = DRAW.read_ratios(page)
+    ratios = draw.read_ratios(page)
     assert len(ratios) == page.partition("| Line | Ours | Best peer |")[2].partition("\n\n")[0].count("\n") - 1 > 10
     assert any(ratio < 1 for *_, ratio in ratios), "lines where a peer is faster are shown, too"
 
 
 def test_bars_show_every_load_with_two_cores() -> None:
     page = (DOCS / "appendix" / "benchmarks.md").read_text(encoding="utf-8")
-    rates = DRAW.load_rates(page)
+    rates = draw.load_rates(page)
     table = page.partition("| What | From | Cores | Time | Rows / s |")[2].partition("\n\n")[0]
     assert len(rates) == len(re.findall(r"\| 2 \| [\d.]+ s", table)) > 5
     assert {ours for *_, ours in rates} == {True, False}

@@ -1,19 +1,15 @@
-"""Rewrites the generated parts of docs/architecture.md: the tree, the table of the layers and the figures.
-
-`python tools/architecture.py` needs nothing but the standard library.
-"""
+"""The parts of the page about the architecture that follow from the code: the tree, the layers and the figures."""
 
 from __future__ import annotations
 
 import ast
-import re
 import statistics
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "omnigraph"
-PAGE = ROOT / "docs" / "architecture.md"
 # Counted by the same rules: files, lines, median lines of a file, functions, mean and 95th percentile of their lines,
 # comment lines in a hundred.
 ANCHORS = {
@@ -27,16 +23,17 @@ ANCHORS = {
 }
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Return the syntax tree of every module by its path below the package."""
     paths = sorted(PACKAGE.rglob("*.py"))
     return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def render_tree(trees: Mapping[str, ast.Module]) -> str:
+def render_tree() -> str:
     """Return a table with the first sentence of every folder, and of every module that stands beside the folders."""
     rows = ["| Part | What it is for |", "|---|---|"]
-    for path, tree in sorted(trees.items()):
+    for path, tree in sorted(modules().items()):
         is_folder = path.endswith("/__init__.py")
         if path == "__init__.py" or not (is_folder or "/" not in path):
             continue
@@ -60,9 +57,9 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from [steps[1]] if len(steps) > 1 else [alias.name for alias in node.names]
 
 
-def render_layers(trees: Mapping[str, ast.Module]) -> str:
+def render_layers() -> str:
     """Return a table of the imports between parts, without those that follow from others."""
-    edges = import_edges(trees)
+    edges = import_edges(modules())
     parts = order_parts(edges)
     reached = {part: _reachable(edges, part) for part in parts}
     lines = ["| Part | Imports |", "|---|---|"]
@@ -110,13 +107,13 @@ def _reachable(edges: Mapping[str, set[str]], start: str) -> set[str]:
     return seen
 
 
-def render_figures(trees: Mapping[str, ast.Module]) -> str:
+def render_figures() -> str:
     """Return the size of files and functions beside those of packages that we hold up as models."""
     texts = [path.read_text(encoding="utf-8").splitlines() for path in sorted(PACKAGE.rglob("*.py"))]
     lengths = [len(text) for text in texts]
     functions = sorted(
         (node.end_lineno or node.lineno) - node.lineno + 1
-        for tree in trees.values()
+        for tree in modules().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
@@ -129,19 +126,3 @@ def render_figures(trees: Mapping[str, ast.Module]) -> str:
     header = "| Package | files | lines | median file | function mean / p95 | comments per 100 lines |"
     rows = [header, "|---|---|---|---|---|---|", f"| **omnigraph** | {ours} |"]
     return "\n".join([*rows, *(f"| {name} | {figures} |" for name, figures in ANCHORS.items())])
-
-
-def rewrite(page: str, trees: Mapping[str, ast.Module]) -> str:
-    """Return the page with each generated part made again."""
-    for name, render in {"tree": render_tree, "layers": render_layers, "figures": render_figures}.items():
-        start, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
-        pattern = re.escape(start) + ".*?" + re.escape(end)
-        text = f"{start}\n{render(trees)}\n{end}"
-        if len(re.findall(pattern, page, re.DOTALL)) != 1:
-            raise SystemExit(f"{PAGE.name} must hold `{start}` and `{end}` once")
-        page = re.sub(pattern, text.replace("\\", r"\\"), page, flags=re.DOTALL)
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(rewrite(PAGE.read_text(encoding="utf-8"), modules()), encoding="utf-8")

@@ -33,12 +33,13 @@ class Layer:
 LAYERS = (
     Layer("Surfaces", BLUE, (("cli", "the command line"), ("client", "og.connect"))),
     Layer("Clusters", BLUE, (("cluster", "graphs, schemas, queries, policies and pipelines declared in a folder"),)),
-    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipeline", "declared pipelines, queries on Spark"))),
+    Layer("Around it", BLUE, (("server", "HTTP, tokens"), ("pipelines", "declared and scheduled"))),
     Layer("Library", GREEN, (("graph", "og.open: the API that every surface calls"), ("policy", "who may do what"))),
-    Layer("Executors", GREEN, (("spark", "the session, and tasks on its executors"),)),
+    Layer("Executors", GREEN, (("spark", "executors, the data source, queries on Spark"),)),
     Layer("Engine", GREEN, (("engine", "reads, writes, loads, branches, merge, changes, maintenance"),)),
     Layer("Core", AMBER, (("rules", "what makes data valid"), ("manifest", "commits, branches, publish"))),
-    Layer("Ground", GREY, (("lang", ".pg schemas and .gq queries"), ("store", "Lance datasets, on disk or S3"))),
+    Layer("Storage", GREY, (("store", "Lance datasets, on disk or S3"),)),
+    Layer("Languages", GREY, (("lang", ".pg schemas and .gq queries"),)),
 )
 COMMIT_STEPS = (
     ("1  Prepare", "take a snapshot, compute the change, check every rule", BLUE),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.budget import Budget, CancelToken
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import Schema, SchemaReceipt
+    from omnigraph.engine.schema import Schema
     from omnigraph.errors import (
         ArithmeticOverflow,
         BlobNotFound,
@@ -66,9 +66,18 @@ if TYPE_CHECKING:
     from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError
     from omnigraph.lang.migrate import MigrationPlan, SchemaPlan
-    from omnigraph.pipeline.operations import infer_schema
+    from omnigraph.pipeline import infer_schema
     from omnigraph.protocol import GraphProtocol
-    from omnigraph.public_values import Branch, Commit, IngestReceipt, MergeReceipt, MutationReceipt, Snapshot, Tag
+    from omnigraph.public_values import (
+        Branch,
+        Commit,
+        IngestReceipt,
+        MergeReceipt,
+        MutationReceipt,
+        SchemaReceipt,
+        Snapshot,
+        Tag,
+    )
     from omnigraph.source_files import format_source
     from omnigraph.store.objects.store_checks import StoreReport
 
@@ -168,15 +177,24 @@ _NAMES_OF = {
     "engine.query.budget": ("Budget", "CancelToken"),
     "engine.query.physical_plan": ("Explanation",),
     "engine.query.result": ("Result",),
-    "engine.schema": ("Schema", "SchemaReceipt"),
+    "engine.schema": ("Schema",),
     "graph": ("Graph", "check_store", "init", "open", "upgrade"),
     "graph_reads": ("GraphAt",),
     "lang.diagnostic": ("LanguageError",),
     "lang.migrate": ("MigrationPlan", "SchemaPlan"),
     "engine.infer.api": ("InferredSchema",),
-    "pipeline.operations": ("infer_schema",),
+    "pipeline": ("infer_schema",),
     "protocol": ("GraphProtocol",),
-    "public_values": ("Branch", "Commit", "IngestReceipt", "MergeReceipt", "MutationReceipt", "Snapshot", "Tag"),
+    "public_values": (
+        "Branch",
+        "Commit",
+        "IngestReceipt",
+        "MergeReceipt",
+        "MutationReceipt",
+        "SchemaReceipt",
+        "Snapshot",
+        "Tag",
+    ),
     "source_files": ("format_source",),
     "store.objects.store_checks": ("StoreReport",),
 }

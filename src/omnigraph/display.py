@@ -7,7 +7,6 @@ import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
@@ -165,36 +164,6 @@ def _fit(text: str, width: int) -> str:
 def format_value(value: object) -> str:
     """Format a value: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-# The types whose values are stored as a number since 1970, with the length of one in milliseconds.
-DATE_TYPES: Final = {"Date": 86_400_000, "DateTime": 1}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def iso_date(value: object, scalar: str) -> object:
-    """Return a stored Date or DateTime, or a list of them, as the text that a query shows.
-
-    Anything else is unchanged, as are instants beyond the calendar of Python.
-
-    >>> iso_date(19756, "Date"), iso_date([1704164645000, None], "DateTime")
-    ('2024-02-03', ['2024-01-02T03:04:05.000Z', None])
-    >>> iso_date(10**15, "DateTime"), iso_date("x", "Date")
-    (1000000000000000, 'x')
-    """
-    if isinstance(value, list):
-        return [iso_date(item, scalar) for item in value]
-    if not isinstance(value, int) or isinstance(value, bool):
-        return value
-    try:
-        moment = _EPOCH + timedelta(milliseconds=value * DATE_TYPES[scalar])
-    except OverflowError:
-        return value
-    return (
-        moment.date().isoformat()
-        if scalar == "Date"
-        else f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
-    )
 
 
 def printable(text: str) -> str:

@@ -6,6 +6,7 @@ graph = og.init("graph.omni", schema="schema.pg")
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -21,19 +22,20 @@ from omnigraph.engine.maintain.maintenance import Maintenance
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.runners import Runners
+from omnigraph.engine.runners import ThisProcess
 from omnigraph.engine.schema import Schema
-from omnigraph.engine.session import GraphSession
+from omnigraph.engine.session import GraphSession, reports_progress, sweep_on_open
+from omnigraph.engine.session import session_of as session_of
 from omnigraph.errors import CommitNotFound, UsageError
 from omnigraph.graph_reads import GraphAt, GraphHistory
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
+from omnigraph.limits import LOAD_ERRORS_MAX
 from omnigraph.manifest.create import init as init_graph
-from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.protocol import GraphProtocol
-from omnigraph.public_values import IngestReceipt, MergeReceipt, Mode, MutationReceipt, OnDuplicate
+from omnigraph.public_values import MergeReceipt, Mode, MutationReceipt, OnDuplicate
 from omnigraph.source_files import SourceInput, query_source, schema_source
 from omnigraph.store.objects.backend import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
@@ -44,11 +46,16 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.embed_tasks import Mode as EmbedMode
+    from omnigraph.engine.export_files import ExportReport
+    from omnigraph.engine.export_files import Format as FileFormat
     from omnigraph.engine.input.ndjson.reader import Data
-    from omnigraph.engine.load.ingest import Dialect
+    from omnigraph.engine.load.load import Dialect, OnError
+    from omnigraph.engine.load.report import LoadReport
     from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.embedders import Embedder
+    from omnigraph.engine.tasks import Progress
     from omnigraph.manifest.upgrade import UpgradeReport
+    from omnigraph.spark.executors import Engine
     from omnigraph.store.objects.store_checks import StoreReport
 
 
@@ -110,12 +117,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
         36
     """
     graph = attach(uri, read_only=read_only, actor=actor, policy=policy, meter=meter)
-    kernel = graph._session.kernel
-    kernel.snapshot()
-    if not read_only and has_intents_on_disk(kernel.store):
-        from omnigraph.manifest.recovery import sweep_dead_intents
-
-        sweep_dead_intents(kernel)
+    sweep_on_open(graph._session.kernel)
     return graph
 
 
@@ -190,18 +192,6 @@ def _location(uri: str | Path) -> Location:
     return Location.parse(str(uri))
 
 
-def session_of(graph: Graph) -> GraphSession:
-    """Return the session of an open graph, for other parts of this package; not a stable interface."""
-    return graph._session
-
-
-def running_on(graph: Graph, runners: Runners) -> Graph:
-    """Return a graph whose long operations run where `runners` choose, for other parts of this package."""
-    other = Graph.__new__(Graph)
-    other._attach(graph._session.running_on(runners), graph._caches)
-    return other
-
-
 @inherit_docs(GraphProtocol)
 class Graph(GraphHistory):
     """An open graph.
@@ -244,8 +234,43 @@ class Graph(GraphHistory):
             >>> graph.acting_as("ann").mutate('query q() { insert Person { name: "Cid" } }').commit.actor
             'ann'
         """
+        return self._with_session(self._session.acting_as(actor, request_id))
+
+    def on(
+        self,
+        engine: Engine = "auto",
+        *,
+        spark: Any = None,
+        master: str | None = None,
+        progress: Progress | None = None,
+    ) -> Graph:
+        """Return this graph with long operations that run where you say: loads, merges, embeddings, maintenance, and
+        changes of the schema.
+
+        Args:
+            engine: `local` runs in this process, `spark` on executors, `auto` chooses by size, and does without Spark
+                where it is not installed.
+            spark: A running Spark session to use; by default the active one, or a new one.
+            master: The master of a new Spark session; by default Spark runs on this machine.
+            progress: Called with each stage and how much of it is done.
+
+        Returns:
+            The graph; caches and background work are shared.
+
+        Raises:
+            UsageError: The engine is unknown, or arguments contradict each other.
+
+        Example:
+            >>> graph.on("local").maintenance.verify().is_sound
+            True
+        """
+        from omnigraph.spark.executors import RunnerChoice
+
+        return self._with_session(self._session.running_on(RunnerChoice(engine, master, spark), progress))
+
+    def _with_session(self, session: GraphSession) -> Graph:
         other = Graph.__new__(Graph)
-        other._attach(self._session.acting_as(actor, request_id), self._caches)
+        other._attach(session, self._caches)
         return other
 
     @property
@@ -274,6 +299,7 @@ class Graph(GraphHistory):
         queries = query_source(source)
         return mutate(session, queries, name, params, branch, if_commit, caches=self._caches, dry_run=dry_run)
 
+    @reports_progress
     def load(
         self,
         data: Data = None,
@@ -284,27 +310,53 @@ class Graph(GraphHistory):
         on_duplicate: OnDuplicate = "error",
         branch: str = MAIN,
         from_branch: str | None = None,
+        job_id: str | None = None,
+        on_error: OnError = "fail",
+        max_errors: int = LOAD_ERRORS_MAX,
+        report: str | os.PathLike[str] | None = None,
+        embed: bool = False,
         message: str | None = None,
-    ) -> IngestReceipt:
-        """Load data of any size as one commit: a small input in one write, a large one in bulk, on Spark if need be.
-
-        Job ids, quarantine and embeddings are options of `pipeline.load`, whose report says where a load ran.
+    ) -> LoadReport:
+        """Load data of any size as one commit: what fits in memory at once, more in parallel, on Spark if need be.
 
         Args:
             data: NDJSON as a path, a list of paths, a directory, a glob pattern, an address of objects, bytes or a file
                 object, or an iterable of dictionaries.
             nodes: By node type: data frames (pandas, polars, Arrow, Spark), or paths of Parquet or CSV files.
+            edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+            job_id: Idempotency key; a load with the same key and input is applied at most once.
+            on_error: `fail` raises the violations; `quarantine` leaves wrong entities out and writes them to `report`.
+            max_errors: How many entities a quarantine may leave out before the load fails.
+            report: Directory for `report.json` and `rejected.ndjson`.
+            embed: Make the `@embed` vectors that the input does not have from their texts.
+
+        Returns:
+            What was loaded and rejected, and the commit, if there was anything to publish.
 
         Raises:
+            UsageError: An argument or a file cannot be used.
             DataError: The data breaks a rule of the schema; nothing was written.
+            JobExists: `job_id` was used for another input.
             PipelineUnavailable: The input needs Spark, which is not installed.
         """
-        from omnigraph.engine.load.ingest import load
-        from omnigraph.spark.executors import RunnerChoice
+        from omnigraph.engine.load.load import load
 
-        session = self._session.with_message(message).running_on(RunnerChoice("auto"))
-        options: dict[str, Any] = {"mode": mode, "on_duplicate": on_duplicate}
-        return load(session, data, nodes, edges, branch=branch, from_branch=from_branch, **options)
+        there = self.on() if isinstance(self._session.runners, ThisProcess) else self
+        return load(
+            there._session.with_message(message),
+            data,
+            nodes=nodes,
+            edges=edges,
+            mode=mode,
+            on_duplicate=on_duplicate,
+            branch=branch,
+            from_branch=from_branch,
+            job_id=job_id,
+            on_error=on_error,
+            max_errors=max_errors,
+            report=report,
+            embed=embed,
+        )
 
     def ingest(
         self,
@@ -318,7 +370,7 @@ class Graph(GraphHistory):
         from_branch: str | None = None,
         dialect: Dialect = "strict",
         message: str | None = None,
-    ) -> IngestReceipt:
+    ) -> LoadReport:
         """Like `load`, but always in one small write, and of NDJSON, dictionaries or data frames only.
 
         Args:
@@ -333,21 +385,21 @@ class Graph(GraphHistory):
             >>> graph.ingest(nodes={"Person": pa.table({"name": ["Cid", "Dee"]})}).total_entities
             2
         """
-        from omnigraph.engine.input.frames import resolve_input
-        from omnigraph.engine.load.ingest import ingest
+        from omnigraph.engine.load.load import ingest
 
-        session = self._session.with_message(message)
-        data = resolve_input(data, nodes, edges)
         return ingest(
-            session,
+            self._session.with_message(message),
             data,
+            nodes=nodes,
+            edges=edges,
             mode=mode,
+            on_duplicate=on_duplicate,
             branch=branch,
             from_branch=from_branch,
             dialect=dialect,
-            on_duplicate=on_duplicate,
         )
 
+    @reports_progress
     def embed(
         self,
         branch: str = MAIN,
@@ -385,6 +437,46 @@ class Graph(GraphHistory):
         from omnigraph.engine.embed import embed
 
         return embed(self._session.with_message(message), branch, types, mode, select, embedder=embedder)
+
+    @reports_progress
+    def export_files(
+        self,
+        out: str | PathLike[str],
+        format: FileFormat = "parquet",  # noqa: A002 - as in every writer
+        *,
+        types: Sequence[str] | None = None,
+        branch: str = MAIN,
+        at: AsOf | None = None,
+        names: Naming = NOW,
+    ) -> ExportReport:
+        """Export a state of a graph to files that a load can read back.
+
+        Files are `nodes/Type/part-*` and `edges/Type/part-*`. `_export.json` is written last; an export without it is
+        incomplete.
+
+        Args:
+            out: A new or empty directory, or the address of a prefix in an object store.
+            format: `ndjson`, `parquet` or `csv`.
+            types: Only these types; all by default.
+            branch: The branch to export.
+            at: Export a past state: a commit, tag, manifest version or timestamp.
+            names: Whether a past state is exported with current names or its own.
+
+        Returns:
+            The commit, the entities by type, and the number of files.
+
+        Raises:
+            UsageError: `out` is not empty, or a type or format is unknown.
+            BranchNotFound: There is no such branch.
+            PipelineUnavailable: The graph needs Spark, which is not installed.
+
+        Example:
+            >>> graph.export_files(path + ".parquet").entities
+            {'node:Person': 2, 'edge:Knows': 1}
+        """
+        from omnigraph.engine.export_files import export_files
+
+        return export_files(self._session, out, format, types, branch, at, names)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
         branch = strip_name(branch)

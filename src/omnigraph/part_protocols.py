@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
     from omnigraph.lang.migrate import SchemaPlan
-    from omnigraph.public_values import Branch, MergeReceipt, Tag
+    from omnigraph.public_values import Branch, MergeReceipt, SchemaReceipt, Tag
+
+# A state: a revision as text, a manifest version, or a timestamp (naive means UTC).
+AsOf: TypeAlias = str | int | datetime
+# A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
+ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 
 class BranchesProtocol(Protocol):
     """The branches of a graph."""
 
-    def create(self, name: str, from_: str = "main", *, at: Any = None) -> Branch:
+    def create(self, name: str, from_: str = "main", *, at: AsOf | None = None) -> Branch:
         """Create a branch from the head of another branch, or from a commit or tag.
 
         Args:
@@ -95,7 +101,7 @@ class BranchesProtocol(Protocol):
         *,
         delete_branch: bool = False,
         dry_run: bool = False,
-        resolutions: Any = None,
+        resolutions: ResolutionsInput = None,
         message: str | None = None,
     ) -> MergeReceipt:
         """Merge a branch into another, as one commit.
@@ -128,7 +134,7 @@ class BranchesProtocol(Protocol):
 class TagsProtocol(Protocol):
     """The tags of a graph."""
 
-    def create(self, name: str, at: Any = None, *, branch: str = "main") -> Tag:
+    def create(self, name: str, at: AsOf | None = None, *, branch: str = "main") -> Tag:
         """Tag a commit, by default the newest of a branch, and so protect it from cleanup.
 
         Args:
@@ -208,7 +214,7 @@ class SchemaProtocol(Protocol):
         """All node types, then all edge types; a node type and an edge type may have the same name."""
         ...
 
-    def read(self, branch: str = "main", *, at: Any = None) -> str:
+    def read(self, branch: str = "main", *, at: AsOf | None = None) -> str:
         """Return the text of the accepted schema of a branch, or of a past state.
 
         Args:
@@ -259,7 +265,7 @@ class SchemaProtocol(Protocol):
         allow_drops: bool = True,
         branch: str = "main",
         message: str | None = None,
-    ) -> Any:
+    ) -> SchemaReceipt:
         """Apply a new schema as one commit; nothing is applied if a step is unsupported.
 
         Args:

@@ -31,6 +31,7 @@ from typing import (
 from omnigraph.display import commit_note, count_of, printable, summarize, text_table
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.migrate import Step
 
 _WIRE_NAME: Final = "wire_name"
 
@@ -280,6 +281,31 @@ class IngestReceipt(PublicValue):
     def total_entities(self) -> int:
         """The number of nodes and edges that were read."""
         return sum(self.nodes.values()) + sum(self.edges.values())
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReceipt(PublicValue):
+    """The outcome of an apply; without steps nothing was applied and there is no commit.
+
+    `purge_pending` lists what was hard-dropped: no commit, branch or tag shows it any more, and the next cleanup
+    removes its bytes.
+    """
+
+    computed: ClassVar = {"step_count": "step_count"}
+    supported: bool
+    applied: bool
+    graph_manifest_version: int
+    steps: tuple[Step, ...]
+    commit: Commit | None = None
+    purge_pending: tuple[str, ...] = ()
+
+    @property
+    def step_count(self) -> int:
+        """The number of steps."""
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
 
 
 @dataclass(frozen=True, slots=True)

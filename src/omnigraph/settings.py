@@ -1,4 +1,4 @@
-"""Every environment variable that the package reads, in one table; a test compares it with `docs/settings.md`.
+"""Every environment variable that the package reads, in one table, which the documentation shows.
 
 Ground layer: imports only `errors`.
 """
@@ -44,17 +44,25 @@ _TABLE = (
     Setting(
         "OMNIGRAPH_TRAVERSAL_MODE",
         "auto",
-        "How edges are traversed: by index lookups on `src` and `dst`, over in-memory adjacency, or the cheaper.",
+        "How edges are traversed: by index lookups on `src` and `dst`, over adjacency in memory, or the cheaper.",
         ("auto", "indexed", "csr"),
     ),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1024", "Largest frontier of a hop that uses index lookups."),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "6", "Most hops that use index lookups."),
-    Setting("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "8", "Types that maintenance processes concurrently."),
-    Setting("OMNIGRAPH_LOAD_CONCURRENCY", "8", "Parts of an input that an in-process load stages concurrently."),
+    Setting(
+        "OMNIGRAPH_MAINTENANCE_CONCURRENCY",
+        "8",
+        "Types that `optimize`, `ensure_indices` and `cleanup` process concurrently.",
+    ),
+    Setting(
+        "OMNIGRAPH_LOAD_CONCURRENCY",
+        "8",
+        "Parts of an input that an in-process load stages concurrently; never more than there are cores.",
+    ),
     Setting(
         "OMNIGRAPH_SPARK_ARCHIVE",
         "on",
-        "`on`: the first Spark session writes a class-data archive, so that later ones start faster.",
+        "`on`: the first Spark session writes a class-data archive to the cache directory; later ones start faster.",
         ("on", "off"),
     ),
     Setting(
@@ -75,8 +83,19 @@ _TABLE = (
     ),
     Setting("AWS_ENDPOINT_URL", "", "Endpoint of an S3-compatible store.", scheme="s3"),
     Setting("AWS_ENDPOINT_URL_S3", "", "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`.", scheme="s3"),
-    Setting("AWS_S3_FORCE_PATH_STYLE", "", "`true` addresses buckets by path instead of by host name.", scheme="s3"),
-    Setting("AWS_ALLOW_HTTP", "", "`true` allows an endpoint without TLS.", scheme="s3"),
+    Setting(
+        "AWS_S3_FORCE_PATH_STYLE",
+        "",
+        "`true` addresses buckets by path, `false` by host name: `bucket.` is put before the host of the endpoint,"
+        " unless it is there already. By path if unset.",
+        scheme="s3",
+    ),
+    Setting(
+        "AWS_ALLOW_HTTP",
+        "",
+        "`true` allows an endpoint without TLS; an `http://` endpoint is refused without it.",
+        scheme="s3",
+    ),
     Setting(
         "GOOGLE_APPLICATION_CREDENTIALS",
         "",
@@ -90,7 +109,12 @@ _TABLE = (
     ),
     Setting("GOOGLE_BASE_URL", "", "Endpoint of `gs://` graphs, if it is not that of Google.", scheme="gs"),
     Setting("GOOGLE_ALLOW_HTTP", "", "`true` allows an endpoint of `gs://` graphs without TLS.", scheme="gs"),
-    Setting("AZURE_STORAGE_ACCOUNT_NAME", "", "Storage account of `az://` graphs; it is always needed.", scheme="az"),
+    Setting(
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "",
+        "Storage account of `az://` graphs; always needed, because an address names the container alone.",
+        scheme="az",
+    ),
     Setting("AZURE_STORAGE_ACCOUNT_KEY", "", "Key of that account.", scheme="az", is_secret=True),
     Setting("AZURE_STORAGE_SAS_TOKEN", "", "Shared access signature, in place of a key.", scheme="az", is_secret=True),
     Setting(
@@ -102,8 +126,20 @@ _TABLE = (
     Setting("AZURE_CLIENT_SECRET", "", "Secret of that application.", scheme="az", is_secret=True),
     Setting("AZURE_TENANT_ID", "", "Tenant of that application.", scheme="az"),
     Setting("AZURE_FEDERATED_TOKEN_FILE", "", "File with the token of a workload identity.", scheme="az"),
-    Setting("AZURE_STORAGE_ENDPOINT", "", "Endpoint of `az://` graphs, if it is not that of the account.", scheme="az"),
-    Setting("AZURE_STORAGE_USE_EMULATOR", "", "`true` uses the Azurite emulator and its published key.", scheme="az"),
+    Setting(
+        "AZURE_STORAGE_ENDPOINT",
+        "",
+        "Endpoint of `az://` graphs, if it is not that of the account; that of an emulator ends with the account:"
+        " `http://host:10000/devstoreaccount1`.",
+        scheme="az",
+    ),
+    Setting(
+        "AZURE_STORAGE_USE_EMULATOR",
+        "",
+        "`true` uses the Azurite emulator: its account, its published key, and `http://127.0.0.1:10000` if there is no"
+        " endpoint.",
+        scheme="az",
+    ),
     Setting("AZURE_ALLOW_HTTP", "", "`true` allows an endpoint of `az://` graphs without TLS.", scheme="az"),
     Setting(
         "OMNIGRAPH_EMBED_PROVIDER",
@@ -113,15 +149,19 @@ _TABLE = (
     ),
     Setting("OMNIGRAPH_EMBED_BASE_URL", "", "Base URL of the provider's API; empty: its default."),
     Setting("OMNIGRAPH_EMBED_MODEL", "", "Embedding model; empty: the provider's default."),
-    Setting("OMNIGRAPH_EMBED_DEADLINE_MS", "60000", "Milliseconds for one embedding, retries included; 0: no limit."),
+    Setting("OMNIGRAPH_EMBED_DEADLINE_MS", "60000", "Milliseconds for one embedding, retries included; `0`: no limit."),
     Setting("OMNIGRAPH_EMBED_TIMEOUT_MS", "30000", "Timeout of one request to the provider in milliseconds."),
     Setting("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "4", "Attempts per request, the first included."),
     Setting("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "200", "Milliseconds before the first retry; doubles with each."),
-    Setting("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "0", "Rate limit of requests to the provider per second; 0: none."),
+    Setting(
+        "OMNIGRAPH_EMBED_REQUESTS_PER_SECOND",
+        "0",
+        "Rate limit of requests to the provider per second, over all tasks of a job; `0`: none.",
+    ),
     Setting(
         "OMNIGRAPH_EMBEDDINGS_MOCK",
         "false",
-        "`true` embeds with meaningless vectors and no provider, for tests.",
+        "`true` embeds with meaningless vectors and no provider, for tests; it wins over `OMNIGRAPH_EMBED_PROVIDER`.",
         ("true", "false", "1", "0"),
     ),
     Setting("OPENROUTER_API_KEY", "", "Key of the `openai-compatible` provider.", is_secret=True),
@@ -130,11 +170,25 @@ _TABLE = (
     ),
     Setting("GEMINI_API_KEY", "", "Key of the `gemini` provider.", is_secret=True),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKEN", "", "Token of the actor `default` of a server.", is_secret=True),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "", "File with the tokens of a server, by actor, as JSON."),
-    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", "The same as a JSON string.", is_secret=True),
+    Setting(
+        "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE",
+        "",
+        'File with the tokens of a server as JSON, `{"ada": "token of ada"}`; readable by its owner alone.',
+    ),
+    Setting(
+        "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", "The same as a JSON string; set one of the two.", is_secret=True
+    ),
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", "Rejected: AWS secrets are not supported."),
-    Setting("OMNIGRAPH_UNAUTHENTICATED", "", "Lets a server start without tokens, open to every client."),
-    Setting("OMNIGRAPH_REQUIRE_ALL_GRAPHS", "", "Lets `serve --cluster` start only if every graph is healthy."),
+    Setting(
+        "OMNIGRAPH_UNAUTHENTICATED",
+        "",
+        "Lets a server start without tokens, open to every client; empty, `0` and `false` do not.",
+    ),
+    Setting(
+        "OMNIGRAPH_REQUIRE_ALL_GRAPHS",
+        "",
+        "Lets `serve --cluster` start only if every graph is healthy; empty, `0` and `false` do not.",
+    ),
     Setting("OMNIGRAPH_SERVER_THREADS", "16", "Threads of a server for reads, and the same number for writes."),
     Setting(
         "OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER",
@@ -144,7 +198,8 @@ _TABLE = (
     Setting(
         "OMNIGRAPH_SERVER_ALLOWED_HOSTS",
         "",
-        "Values of the header `Host` that a server accepts, separated by commas; `*`: any.",
+        "Values of the header `Host` that a server accepts, separated by commas: `graph.example.org`, `.example.org`"
+        " for its subdomains, `*` for any.",
     ),
     Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", "Writes that one actor may have in flight on a server."),
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", "Total bytes of the requests of these writes."),

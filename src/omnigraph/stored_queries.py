@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.lang.catalog import Catalog, Scalar
+from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity, Source
 from omnigraph.lang.query import CompiledQuery, LintFinding, ast, lint_queries
 from omnigraph.lang.query.ir import Parameter
@@ -187,7 +187,7 @@ def check_queries(sources: Sequence[Source], catalog: Catalog) -> StoredQueries:
             message = f"duplicate stored query `{query.name}`; it is also in `{other.source.name}`"
             repeated = Diagnostic("L203", message, query.source, query.span, "rename one of them")
             broken.append(BrokenQuery(query.name, query.source.name, (repeated,)))
-        warnings += [_vector_warning(query, param) for param in query.params if param.type.scalar is Scalar.VECTOR]
+        warnings += [_vector_warning(query, param) for param in query.params if param.type.is_vector]
     return StoredQueries(tuple(_stored(first[name]) for name in sorted(first)), tuple(warnings), tuple(broken))
 
 

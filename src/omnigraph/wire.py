@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from omnigraph.engine.json_text import find_repeated_member
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Kind
 from omnigraph.public_values import Mode, OnDuplicate
@@ -49,6 +48,13 @@ Naming = Literal["now", "then"]
 
 # The metadata of a member that is also accepted under the name that it had in earlier releases of the protocol.
 ALIAS: Final = "alias"
+# The metadata of a member whose argument of a graph's method has another name.
+ARGUMENT: Final = "argument"
+
+
+def argument(name: str, alias: str | None = None) -> dict[str, str]:
+    """Return the metadata of a member whose argument of a graph's method has another name."""
+    return {ARGUMENT: name} if alias is None else {ARGUMENT: name, ALIAS: alias}
 
 
 # -- inputs of routes: a JSON body, or the query string for GET, HEAD and NDJSON bodies -------------------------------
@@ -98,7 +104,7 @@ class Query:
     `names` selects whether an older state is read with today's type and property names, or with those of its time.
     """
 
-    query: str
+    query: str = field(metadata=argument("source"))
     name: str | None = None
     params: dict[str, Any] | None = None
     branch: str | None = None
@@ -130,7 +136,7 @@ class Read:
 class Mutate:
     """A mutation; `message` says what its commit is for, and a `dry_run` makes none."""
 
-    query: str = field(metadata={ALIAS: "query_source"})
+    query: str = field(metadata=argument("source", "query_source"))
     name: str | None = field(default=None, metadata={ALIAS: "query_name"})
     params: dict[str, Any] | None = None
     branch: str = "main"
@@ -159,7 +165,7 @@ class Invoke:
 class NewSchema:
     """A schema to plan for, on a branch."""
 
-    schema_source: str
+    schema_source: str = field(metadata=argument("schema"))
     allow_data_loss: bool = False
     branch: str = "main"
 
@@ -178,7 +184,7 @@ class Load:
 
     data: str
     branch: str = "main"
-    from_: str | None = None
+    from_: str | None = field(default=None, metadata=argument("from_branch"))
     mode: Mode = "merge"
     on_duplicate: OnDuplicate = "error"
     message: str | None = None
@@ -189,7 +195,7 @@ class LoadLines:
     """The target of the NDJSON records in the body."""
 
     branch: str = "main"
-    from_: str | None = None
+    from_: str | None = field(default=None, metadata=argument("from_branch"))
     mode: Mode = "merge"
     on_duplicate: OnDuplicate = "error"
     message: str | None = None
@@ -204,7 +210,7 @@ class Export:
     snapshot: str | int | None = None
     as_of: str | None = None
     names: Naming = "now"
-    type_names: list[str] | None = None
+    type_names: list[str] | None = field(default=None, metadata=argument("types"))
     format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson"
 
 
@@ -213,9 +219,9 @@ class BlobInput:
     """The blob to read."""
 
     entity: Kind
-    type: str
-    id: str
-    property: str
+    type: str = field(metadata=argument("type_name"))
+    id: str = field(metadata=argument("entity_id"))
+    property: str = field(metadata=argument("property_name"))
     branch: str | None = None
     at: str | None = None
     snapshot: str | None = None
@@ -246,7 +252,7 @@ class Merge:
     """A merge; `resolutions` settle conflicts."""
 
     source: str
-    target: str = "main"
+    target: str = field(default="main", metadata=argument("into"))
     delete_branch: bool = False
     dry_run: bool = False
     resolutions: list[dict[str, Any]] | None = None
@@ -257,7 +263,7 @@ class Merge:
 class Replay:
     """A commit to revert or cherry-pick, and the target branch."""
 
-    commit: str
+    commit: str = field(metadata=argument("commit_id"))
     branch: str = "main"
     dry_run: bool = False
     resolutions: list[dict[str, Any]] | None = None
@@ -268,9 +274,9 @@ class Replay:
 class ChangeFilter:
     """Filters of changes: kind, type and operation."""
 
-    kind: list[Kind] | None = None
-    type: list[str] | None = None
-    op: list[Op] | None = None
+    kind: list[Kind] | None = field(default=None, metadata=argument("kinds"))
+    type: list[str] | None = field(default=None, metadata=argument("types"))
+    op: list[Op] | None = field(default=None, metadata=argument("ops"))
 
     @property
     def filters(self) -> dict[str, Any]:
@@ -300,7 +306,7 @@ class Changes(Page):
     branch: str = "main"
     start: str | None = None
     cursor: str | None = None
-    max_commits: int | None = None
+    max_commits: int | None = field(default=None, metadata=argument("commits_max"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,8 +323,8 @@ class Diff(ChangeFilter):
     `images` adds the first changes once more, with the entities before and after.
     """
 
-    from_: str | int
-    to: str | int
+    from_: str | int = field(metadata=argument("a"))
+    to: str | int = field(metadata=argument("b"))
     branch: str = "main"
     names: Naming = "now"
     images: bool = False
@@ -328,7 +334,7 @@ class Diff(ChangeFilter):
 class Entity:
     """One entity of a branch or of a past state: its type and its key, an object for a key of several properties."""
 
-    type: str
+    type: str = field(metadata=argument("type_name"))
     key: str | int | float | bool | dict[str, Any]
     branch: str = "main"
     at: str | int | None = None
@@ -374,6 +380,9 @@ _TYPE_NAMES: Final[Mapping[Any, str]] = {
 
 def from_json(kind: type[T], body: bytes) -> T:
     """Parse a JSON body; an empty body is `{}`."""
+    # Clients, which only send, need none of the engine.
+    from omnigraph.engine.json_text import find_repeated_member
+
     try:
         document = orjson.loads(body) if body.strip() else {}
     except orjson.JSONDecodeError as error:
@@ -438,6 +447,12 @@ def input_fields(kind: Any) -> dict[str, tuple[Field[Any], Any]]:
     """Return the fields of an input type, with their types, by their names on the wire."""
     hints = get_type_hints(kind)
     return {TO_WIRE.get(member.name, member.name): (member, hints[member.name]) for member in fields(kind)}
+
+
+@cache
+def arguments_of(kind: Any) -> dict[str, str]:
+    """Return the arguments of a graph's method by the members of an input type."""
+    return {member.name: member.metadata.get(ARGUMENT, member.name) for member in fields(kind)}
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -17,9 +17,10 @@ import omnigraph as og
 from omnigraph.cli import main
 from tests.support.cluster_folder import deploy, write_folder
 from tests.support.guide_runner import BLOCK
+from tools import built_docs
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+PAGE = built_docs.read_page("cli.md")
 SUPPLY = ROOT / "examples" / "supply"
 COMMIT = "01JCW0V7Q2M4RRP5K3WBF8E1ZD"
 # What needs a server, goes on until somebody stops it, or is run by the guides to clusters and pipelines.

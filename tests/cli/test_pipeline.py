@@ -1,4 +1,4 @@
-"""`omnigraph pipeline`, as far as it needs no Spark; tests/pipeline/test_declared.py runs the guide."""
+"""`omnigraph pipeline`, as far as it needs no Spark; tests/pipelines/test_run.py runs the guide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
-from omnigraph.pipeline.scheduler.book import ScheduleBook
+from omnigraph.pipelines.scheduler.book import ScheduleBook
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.query.result import encode_json_pieces
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.rules.datetimes import DATE_RANGE, DATETIME_RANGE
+from omnigraph.lang.times import DATE_RANGE, DATETIME_RANGE
 
 SCHEMA = "node Event { name: String @key  day: Date?  at: DateTime? }"
 FIRST, LAST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"

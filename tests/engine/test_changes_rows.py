@@ -363,6 +363,6 @@ def test_row_changes_read_each_version_once(tmp_path: Path) -> None:
     found = row_diff.candidates(before, after)
     log: list[tuple[str, str]] = []
     before.store.meter = Meter(log)
-    changes = row_diff.compare(before, after, found)
+    changes = row_diff.compare_candidates(before, after, found)
     assert (ids(changes.inserted), ids(changes.deleted), ids(changes.after)) == (["k30"], ["k4"], ["k3"])
     assert sorted(log) == [("take", str(before.ref)), ("take", str(after.ref))]

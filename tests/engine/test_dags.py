@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.merge import ancestry, conflicts, row_merge, schema_merge, three_way
+from omnigraph.engine.merge import ancestry, conflicts, graph_merge, row_merge, schema_merge, three_way, type_merge
 from omnigraph.lang.schema import merge as merge_module
 from omnigraph.lang.schema.merge import SchemaMerge
 from omnigraph.manifest import branches
@@ -123,28 +123,29 @@ def properties_are_not_merged(patch: pytest.MonkeyPatch) -> None:
 
 def delete_is_lost(patch: pytest.MonkeyPatch) -> None:
     """What they deleted stays."""
-    real = three_way.ThreeWayState.merge
+    real = type_merge.TypeMerge.merge
 
-    def broken(self: Any, type_: Any) -> Any:
-        found = real(self, type_)
+    def broken(self: Any, moves: Any) -> Any:
+        found = real(self, moves)
         return replace(found, deleted=found.deleted.slice(0, 0))
 
-    patch.setattr(three_way.ThreeWayState, "merge", broken)
+    patch.setattr(type_merge.TypeMerge, "merge", broken)
 
 
 def orphans_are_let_through(patch: pytest.MonkeyPatch) -> None:
     """The merged graph is held against no rule."""
-    patch.setattr(three_way, "violations_of", lambda *given: [])
+    patch.setattr(graph_merge._Run, "_violations", lambda self: [])
 
 
 def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     """A type counts as unchanged on our side, whatever happened to it."""
     patch.setattr(three_way.ThreeWayState, "is_ours_unchanged", lambda self, type_: True)
+    patch.setattr(type_merge.TypeVersions, "is_ours_unchanged", True)
 
 
 def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:
     """A type that only the source changed is taken over as it is, whatever was decided about it."""
-    patch.setattr(three_way.GraphMerge, "adopted", lambda self, adoptable: dict(adoptable))
+    patch.setattr(graph_merge._Run, "adopted", property(lambda self: dict(self.merge.adoptable)))
 
 
 def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:

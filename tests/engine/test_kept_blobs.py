@@ -15,7 +15,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.merge import merge as merge_branches
-from omnigraph.engine.merge.range_merge import RangeMerge
+from omnigraph.engine.merge.placement import Placement
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph, session_of
@@ -306,9 +306,9 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     update(graph, "n: 2", 'name != "none"', branch="b")
     put(graph, "fresh", 150_000, "b")
     graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
-    ranges = RangeMerge(Threads(), 1, 1)
+    placement = Placement(Threads(), 1, 1)
     with cost_of(graph) as cost:
-        merge_branches(session_of(graph), "b", "main", ranges=ranges)
+        merge_branches(session_of(graph), "b", "main", placement=placement)
     # All but the blob that is new to the target, which is also compared with what was written.
     assert cost.new_files < SMALL + 150_000, cost
     assert cost.read < SMALL + 4 * 150_000, cost

@@ -5,11 +5,13 @@ Counts, never seconds. A sample in the default run; 10,000 commits on 2,000 bran
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 
@@ -19,9 +21,59 @@ from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import history
 from omnigraph.manifest.history import CommitSource
 from omnigraph.store.objects.backend import Meter, own_requests
-from tests.support.long_history import EARLY, build_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node City { name: String @key }
+edge Knows: Person -> Person
+"""
+EARLY = "early"
+# Of all branches: every so many has a commit of its own, is merged into main, or begins at the branch before it.
+_COMMITTED, _MERGED, _NESTED = 2, 6, 7
+
+
+def build_history(root: str, commits: int, branches: int, kept: int) -> None:
+    """Make a graph with so many commits, and branches that begin all along its history; delete all but some of these.
+
+    Graphs that differ in the number of kept branches have the same number of merges.
+    """
+    with patch.dict(os.environ, OMNIGRAPH_DURABILITY="process"), og.init(root, schema=SCHEMA) as graph:
+        _put(graph, "first")
+        graph.branches.create(EARLY)
+        _put(graph, "on early", EARLY)
+        made, branched = 3, 1
+        while made < commits:
+            # Spread evenly, so that branches begin at commits of every age.
+            if branched < branches and branched * commits <= made * branches:
+                made += _add_branch(graph, branched, is_kept=branched < kept)
+                branched += 1
+            else:
+                _put(graph, f"p{made}")
+                made += 1
+
+
+def _add_branch(graph: og.Graph, number: int, *, is_kept: bool) -> int:
+    """Make a branch, and what belongs to it; return the number of commits."""
+    name, previous = f"b{number}", f"b{number - 1}"
+    graph.branches.create(name, previous if is_kept and number > 1 and number % _NESTED == 0 else "main")
+    commits = 0
+    if number % _COMMITTED == 0:
+        _put(graph, f"of {name}", name)
+        commits = 1
+        if number % _MERGED == 0:
+            graph.branches.merge(name)
+            commits = 2
+    if not is_kept:
+        graph.branches.delete(name)
+    return commits
+
+
+def _put(graph: og.Graph, name: str, branch: str = "main") -> None:
+    graph.ingest([{"type": "Person", "data": {"name": name}}], mode="append", branch=branch)
+
+
 MEGABYTES_MAX = 500
 
 

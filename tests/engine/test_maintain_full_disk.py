@@ -22,7 +22,7 @@ from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_inten
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import RESERVE_PATH, LocalObjects
 from omnigraph.store.objects.uri import Location
-from tests.support.full_disk import fill, free_bytes, small_disk
+from tests.engine.full_disk import fill, free_bytes, small_disk
 from tests.support.maintenance_fixtures import hours_later
 
 REPOSITORY = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     graph = make(disk)
     fill(disk)
     # In the midst of what it does: with its intent in the room of the reserve, before it removes the first file.
-    command = [sys.executable, "-m", "tests.support.full_disk", graph.uri, "3"]
+    command = [sys.executable, "-m", "tests.engine.full_disk", graph.uri, "3"]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not Path(graph.uri, RESERVE_PATH).exists()

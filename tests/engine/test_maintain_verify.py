@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain.verify import TypeScan, scan_in_process, verify
+from omnigraph.engine.maintain import verify
+from omnigraph.engine.maintain.verify_ids import TypeScan, scan_in_process
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import reporting_to
 from omnigraph.errors import OmniGraphError
@@ -84,7 +85,7 @@ def test_verify_stray_file_is_counted(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
+def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     put(graph, TypeKey("node:Person"), {"id": "a", "name": "a"})
     graph.branches.create("worse")
 
@@ -95,7 +96,8 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
             og.open(graph.uri).branches.delete("review")
         return scan_in_process(view, types)
 
-    findings = verify(session_of(graph), scan=look_then_delete).findings
+    monkeypatch.setattr(verify, "scan_in_process", look_then_delete)
+    findings = graph.maintenance.verify().findings
     assert [one.branch for one in findings] == ["main", "worse"]
 
 

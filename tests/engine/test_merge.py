@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.authorization import between, on_branch, on_target
-from omnigraph.engine.merge import apply, three_way
+from omnigraph.engine.merge import apply, graph_merge, moves
 from omnigraph.errors import GraphError, MergeConflict, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph, session_of
@@ -19,7 +19,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.manifest.intents import pending
 from omnigraph.manifest.recovery import read_audit
 from tests.support.failpoint_actions import fail_with
-from tests.support.full_comparison import row_changes_by_comparing
+from tests.support.full_comparison import all_row_ids
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.merge_fixtures import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
 from tests.support.orphan_sweep import sweep
@@ -224,7 +224,7 @@ def test_merge_by_fragments_equals_merge_by_comparing(tmp_path: Path, monkeypatc
     results = []
     for name in ("fragments", "comparing"):
         if name == "comparing":
-            monkeypatch.setattr(three_way, "row_changes", row_changes_by_comparing)
+            monkeypatch.setattr(moves, "moved_row_ids", all_row_ids)
         graph = people(tmp_path / name)
         graph.branches.create("review")
         for number in range(20):
@@ -262,7 +262,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
     set_age(graph, "Carol", 21)
     other = og.open(graph.uri)
     staged: list[int] = []
-    stage = three_way.stage
+    stage = graph_merge._Run._effects
 
     def meanwhile(*args: Any) -> Any:
         if not staged and touches_source_type:
@@ -272,7 +272,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
         staged.append(1)
         return stage(*args)
 
-    monkeypatch.setattr(three_way, "stage", meanwhile)
+    monkeypatch.setattr(graph_merge._Run, "_effects", meanwhile)
     receipt = graph.branches.merge("review")
     assert receipt.outcome == "merged"
     # Only what changed meanwhile is worked out again.

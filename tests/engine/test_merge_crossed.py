@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.merge import ancestry, row_merge
 from omnigraph.engine.merge import merge as merge_branches
-from omnigraph.engine.merge.range_merge import RangeMerge
+from omnigraph.engine.merge.placement import Placement
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph, session_of
@@ -64,8 +64,8 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = RangeMerge(Threads(), 1, 1)
-    return merge_branches(session_of(graph), source, into, ranges=ranges, resolutions=options.get("resolutions"))
+    placement = Placement(Threads(), 1, 1)
+    return merge_branches(session_of(graph), source, into, placement=placement, resolutions=options.get("resolutions"))
 
 
 BOTH = pytest.mark.parametrize("merge", [here, on_ranges])

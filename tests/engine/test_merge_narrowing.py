@@ -12,7 +12,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import exact_conversion
-from omnigraph.engine.merge import three_way
+from omnigraph.engine.merge import type_merge
 from omnigraph.errors import DataError, GraphError, MergeConflict
 from tests.support.merge_fixtures import change
 from tests.support.write_fixtures import create, rows
@@ -136,7 +136,7 @@ def test_conversion_raises_with_both_values() -> None:
 
 
 def test_conversion_that_does_not_check_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exact_conversion, three_way):
+    for module in (exact_conversion, type_merge):
         monkeypatch.setattr(module, "find_inexact", lambda column, type_: np.zeros(len(column), bool))
     graph = widened(tmp_path, "F32?", "F64?", "1.0")
     graph.cherry_pick(set_size(graph, "1e39"))

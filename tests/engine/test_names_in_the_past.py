@@ -152,7 +152,7 @@ def test_explain_and_blob_and_export_use_todays_names(world: Renamed, tmp_path: 
     then = [orjson.loads(one) for one in b"".join(graph.export(at=world.old, names="then")).splitlines()]
     assert [one.get("type") or one.get("edge") for one in then] == ["Knows", "Person", "Person"]
     for names, folder in (("now", "Human"), ("then", "Person")):
-        report = export_files(graph, tmp_path / names, "ndjson", at=world.old, names=names, engine="local")  # type: ignore[arg-type]
+        report = export_files(graph, tmp_path / names, "ndjson", at=world.old, names=names, engine="local")
         assert report.entities[f"node:{folder}"] == 2
 
 

@@ -14,7 +14,7 @@ from omnigraph.engine.past_schemas import THEN
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.catalog import Catalog, Type
 from omnigraph.manifest.model import Snapshot
-from tests.support.names_model import World
+from tests.engine.names_model import World
 
 STEPS = 14
 

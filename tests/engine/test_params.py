@@ -13,7 +13,7 @@ from omnigraph.engine.arguments import decode_params
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import Parameter
-from omnigraph.rules.datetimes import parse_days, parse_milliseconds
+from omnigraph.lang.times import parse_days, parse_milliseconds
 
 
 def declared(scalar: Scalar, **more: Any) -> Parameter:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.load import ingest
+from omnigraph.engine.load import load
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import mutate, write_authorization
 from omnigraph.graph import Graph
@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return permissions(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(GraphSession, "compile", count_compile)
-    for module in (write_authorization, mutate, ingest):
+    for module in (write_authorization, mutate, load):
         monkeypatch.setattr(module, "write_permissions", count_permissions)
     return counter
 

@@ -18,7 +18,7 @@ from omnigraph.manifest import catalog_format, recovery
 from omnigraph.manifest.catalog_format import FormatUpgrade
 from omnigraph.manifest.recovery import AuditRow
 from omnigraph.store.store import Store
-from tests.support.frozen_formats import make, thaw
+from tests.formats.frozen_formats import make, thaw
 
 pytestmark = pytest.mark.slow
 

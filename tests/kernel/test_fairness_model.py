@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.limits import CLAIM_LOOK_COMMITS, CLAIM_POLL_SECONDS, CLAIM_SECONDS_MAX
 from omnigraph.manifest.locks import Claim, ClaimQueue, Contention, QueueWait
-from tests.support.fairness_model import Process, Rounds, World
+from tests.kernel.fairness_model import Process, Rounds, World
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,8 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.store.objects import uri
 from omnigraph.store.store import Store
-from tests.support import storage_fault_world
-from tests.support.s3_server import S3Server, s3_server
-from tests.support.storage_fault_world import (
+from tests.kernel import storage_fault_world
+from tests.kernel.storage_fault_world import (
     OPERATIONS,
     TWO_STEPS,
     UPKEEP,
@@ -27,6 +26,7 @@ from tests.support.storage_fault_world import (
     S3World,
     World,
 )
+from tests.support.s3_server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 

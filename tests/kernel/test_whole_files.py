@@ -44,7 +44,7 @@ def attempts(folder: Path, kinds: Sequence[str], faults: Sequence[object], **env
     command = [
         sys.executable,
         "-m",
-        "tests.support.short_writes",
+        "tests.kernel.short_writes",
         str(folder),
         ",".join(kinds),
         ",".join(map(str, faults)),

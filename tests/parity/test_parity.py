@@ -2,27 +2,169 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import orjson
 import pytest
 
 import omnigraph as og
-from omnigraph.client import messages, transport
-from omnigraph.client.messages import Response, parse_error
+from omnigraph.cli import main
+from omnigraph.client import transport
+from omnigraph.client.messages import Call, Response, parse_error
 from omnigraph.engine.query.result import Result
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import ERRORS, OmniGraphError, UsageError
 from omnigraph.public_values import EntityCounts, IngestReceipt
+from tests.parity.parity_steps import REFUSED, SCHEMA, STEPS, WIDER, Step
 from tests.server.conftest import POLICY
 from tests.support.live_server import TOKENS, Live, serving_graph
-from tests.support.parity_steps import REFUSED, SCHEMA, STEPS, WIDER, Step
-from tests.support.parity_surfaces import Commands, Http, Library, Surface
-from tests.support.plain_values import Plain, commit_in
 
-RESULT, INGESTED = messages.parse_result, IngestReceipt.from_json
+
+class Surface(Protocol):
+    """Something that steps can be done on."""
+
+    ids: dict[str, str]
+
+    def do(self, step: Step) -> Any: ...
+
+
+@dataclass
+class Library:
+    """An opened graph, or a served one through the client."""
+
+    graph: Any
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def do(self, step: Step) -> Any:
+        try:
+            return json.loads(json.dumps(step.call(self.graph, self.ids), default=str))
+        except OmniGraphError as error:
+            return {"refused": json.loads(json.dumps(error.to_json(), default=str))}
+
+
+@dataclass
+class Http:
+    """A server, asked by hand."""
+
+    live: Live
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def do(self, step: Step) -> Any:
+        method, path, body = step.http
+        path, _, guard = path.format(**self.ids).partition("if-graph-commit?")
+        headers = {"Omnigraph-If-Graph-Commit": guard} if guard else {}
+        if guard:
+            path += "if-graph-commit"
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/x-ndjson"
+        elif body is not None:
+            body = filled(body, self.ids)
+        reply = self.live.ask(method, f"/graphs/g{path}", body, headers=headers)
+        if reply.status >= 400:
+            told = reply.json()
+            assert reply.status == ERRORS[told["omnigraph_code"]].http_status, told
+            shown = {"code": told["omnigraph_code"], "error": told["error"], "effect": told["effect"]}
+            return {"refused": {**shown, **told["context"]}}
+        return documents(reply.body)
+
+
+@dataclass
+class Commands:
+    """The command line, on storage or on a server."""
+
+    place: tuple[str, ...]
+    actor: tuple[str, ...]
+    files: Mapping[str, str]
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def do(self, step: Step) -> Any:
+        names = {**self.files, **self.ids}
+        words = [names.get(one.strip("{}"), one) if one.startswith("{") else one for one in step.cli]
+        as_json = [] if words[0] == "export" else ["--json"]
+        given = [*words, *self.place, *as_json, *(self.actor if step.writes else ())]
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+        stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(step.stdin))
+        try:
+            with redirect_stdout(out), redirect_stderr(err):
+                status = main(given)
+                out.flush()
+        finally:
+            sys.stdin = stdin
+        text = out.buffer.getvalue()
+        if words[0] == "export" and status:
+            code, _, message = err.getvalue().strip().removeprefix("error[").partition("]: ")
+            return {"refused": {"code": code, "error": message}}
+        found = documents(text)
+        is_error = isinstance(found, dict) and found.get("code") in ERRORS
+        assert status == (ERRORS[found["code"]].exit_status if is_error else _status(found)), (given, found)
+        return {"refused": found} if is_error else found
+
+
+def _status(found: Any) -> int:
+    # A dry run that meets conflicts has its answer, and still tells a script to stop.
+    return int(isinstance(found, dict) and bool(found.get("conflicts")))
+
+
+def filled(body: Any, ids: Mapping[str, str]) -> Any:
+    """Return a body with the commits of earlier steps in it."""
+    if isinstance(body, dict):
+        return {name: filled(value, ids) for name, value in body.items()}
+    return ids.get(body[1:-1], body) if isinstance(body, str) and body.startswith("{") else body
+
+
+def documents(text: bytes) -> Any:
+    """Return one JSON document, or all lines of NDJSON."""
+    try:
+        found = orjson.loads(text)
+        if isinstance(found, dict):
+            # Commands show the heads of branches beside their names.
+            found.pop("heads", None)
+        return found
+    except orjson.JSONDecodeError:
+        return [orjson.loads(line) for line in text.splitlines()]
+
+
+# Addresses, moments and names of files are those of each graph; tokens name its commits in other words.
+_OWN = frozenset(
+    {"uri", "created_at", "authored_at", "operation_id", "etag", "file", "text", "dataset_path"}
+    | {"next_page_token", "cursor", "request_id", "path"}
+)
+# Ids of commits and entities, and the keyed ids of types.
+_ID = re.compile(r"\b(?:[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-9a-f]{32})\b")
+
+
+class Plain:
+    """Remembers which id came first."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return a value as it would look on any graph."""
+        if isinstance(value, dict):
+            return {self._text(name): self.of(one) for name, one in sorted(value.items()) if name not in _OWN}
+        if isinstance(value, list):
+            return [self.of(one) for one in value]
+        return self._text(value) if isinstance(value, str) else value
+
+    def _text(self, text: str) -> str:
+        return _ID.sub(lambda found: self._seen.setdefault(found[0], f"id{len(self._seen)}"), text)
+
+
+def commit_in(value: Any) -> str | None:
+    """Return the commit that an outcome names."""
+    commit = value.get("commit") if isinstance(value, dict) else None
+    return None if commit is None else str(commit["graph_commit_id"])
+
+
+RUN, INGESTED = transport.Transport.run, IngestReceipt.from_json
 SURFACES = ("client", "http", "commands", "served commands")
 
 
@@ -96,8 +238,10 @@ def covers(more: Any, less: Any) -> bool:
     return more == less or (isinstance(less, int) and isinstance(more, dict) and less == len(more.get("commits", ())))
 
 
-def without_last_column(reply: Response) -> Result:
-    found = RESULT(reply)
+def without_last_column(served: transport.Transport, call: Call[Any]) -> Any:
+    found = RUN(served, call)
+    if not isinstance(found, Result):
+        return found
     return Result(found.to_arrow().select(found.columns[:-1]), found.query_name, found.branch, found.graph_commit_id)
 
 
@@ -114,7 +258,7 @@ def blind_to_edges(data: Mapping[str, Any]) -> IngestReceipt:
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "seen_in"),
     [
-        (messages, "parse_result", without_last_column, "all columns"),
+        (transport.Transport, "run", without_last_column, "all columns"),
         (IngestReceipt, "from_json", blind_to_edges, "first"),
         (transport, "parse_error", always_usage, "guard that fails"),
     ],

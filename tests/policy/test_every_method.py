@@ -41,7 +41,7 @@ rules:
 
 # What a caller gets without asking anything: names, other views of the same handle, and its end.
 FREE: Final = {
-    Graph: {"acting_as", "uri", "cache_bytes", "close"},
+    Graph: {"acting_as", "on", "uri", "cache_bytes", "close"},
     GraphAt: {"commit_id"},
     Branches: set[str](),
     Tags: set[str](),
@@ -64,6 +64,7 @@ def calls(graph: Graph, past: GraphAt, commit: str) -> dict[type, dict[str, Call
             "load": lambda: graph.load(b'{"type":"Person","data":{"name":"Eve"}}'),
             "show": lambda: graph.show(),
             "embed": lambda: graph.embed(),
+            "export_files": lambda: graph.export_files(f"{graph.uri}-exported"),
             "commits": lambda: graph.commits(),
             "commit": lambda: graph.commit(commit),
             "log": lambda: graph.log("Person", "Alice"),

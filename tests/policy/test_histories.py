@@ -14,8 +14,8 @@ from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write import write_authorization
 from omnigraph.manifest.heads import NameRecord
 from omnigraph.manifest.model import ADOPTED, Branch, BranchNames
-from tests.support.two_actor_histories import STEPS, run
-from tests.support.two_actor_world import POLICIES, Leak
+from tests.policy.two_actor_histories import STEPS, run
+from tests.policy.two_actor_world import POLICIES, Leak
 
 # Of each policy, so that there are more than a hundred.
 HISTORIES = 34

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.lang.times import DATETIME_RANGE, parse_days, parse_milliseconds
 from omnigraph.rules.coerce import Misfit, decode_column, fit, from_fitted
-from omnigraph.rules.datetimes import DATETIME_RANGE, date_column, datetime_column, parse_days, parse_milliseconds
+from omnigraph.rules.time_columns import parse_times
 from tests.support.examples import examples
 
 TYPES = [
@@ -112,7 +113,7 @@ def test_decode_column_blob_null_differs_from_empty() -> None:
 def test_parse_days_reads_every_date(date: dt.date) -> None:
     days = (date - dt.date(1970, 1, 1)).days
     assert parse_days(date.isoformat()) == days
-    column = date_column(pa.array([date.isoformat()]))
+    column = parse_times(pa.array([date.isoformat()]), Scalar.DATE)
     assert column is not None
     assert column.cast(pa.int32()).to_pylist() == [days]
 
@@ -122,7 +123,7 @@ def test_parse_milliseconds_reads_every_instant(moment: dt.datetime, offset: int
     epoch = dt.datetime(1970, 1, 1)
     expected = (moment - epoch) // dt.timedelta(milliseconds=1)
     assert parse_milliseconds(moment.isoformat() + "Z") == expected
-    column = datetime_column(pa.array([moment.isoformat() + "Z", None]))
+    column = parse_times(pa.array([moment.isoformat() + "Z", None]), Scalar.DATETIME)
     assert column is not None
     assert column.cast(pa.int64()).to_pylist() == [expected, None]
     sign = "-" if offset < 0 else "+"
@@ -151,12 +152,12 @@ SPELLINGS = st.one_of(DATES, st.tuples(DATES, TIMES, FRACTIONS, ZONES).map("".jo
 def test_date_columns_agree_with_single_texts(few: list[str | None]) -> None:
     texts = few * 40
     column: Any = pa.array(texts, pa.string())
-    for read, parse, stored in (
-        (date_column, parse_days, pa.int32()),
-        (datetime_column, parse_milliseconds, pa.int64()),
+    for scalar, parse, stored in (
+        (Scalar.DATE, parse_days, pa.int32()),
+        (Scalar.DATETIME, parse_milliseconds, pa.int64()),
     ):
         expected = [None if text is None else parse(text) for text in texts]
-        found = read(column)
+        found = parse_times(column, scalar)
         if expected.count(None) > texts.count(None):
             assert found is None
         else:
@@ -182,5 +183,5 @@ def test_date_columns_agree_with_single_texts(few: list[str | None]) -> None:
 def test_parse_other_texts_are_no_dates(text: str) -> None:
     assert parse_days(text) is None
     assert parse_milliseconds(text) is None
-    assert date_column(pa.array([text])) is None
-    assert datetime_column(pa.array([text])) is None
+    assert parse_times(pa.array([text]), Scalar.DATE) is None
+    assert parse_times(pa.array([text]), Scalar.DATETIME) is None

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 import omnigraph as og
-from tests.support.attacked_server import BOUNDS, THREADS, TOKENS
+from tests.server.attacked_server import BOUNDS, THREADS, TOKENS
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     environment = {**os.environ, "OMNIGRAPH_SERVER_THREADS": str(THREADS)}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.attacked_server", str(uri)],
+            [sys.executable, "-m", "tests.server.attacked_server", str(uri)],
             stdout=subprocess.PIPE, stderr=log, text=True, env=environment, cwd=Path(__file__).parents[2],
         )  # fmt: skip
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,12 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from omnigraph import graph as graphs
 from tests.support.examples import IS_LONG
 from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
+from tools import built_docs
 
 pytestmark = pytest.mark.slow
 pytest_plugins = ["schemathesis.pytest.plugin"]
 
-DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text(encoding="utf-8"))
+DOCUMENT = json.loads(built_docs.openapi_text())
 
 
 @pytest.fixture(scope="module")

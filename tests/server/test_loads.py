@@ -44,10 +44,10 @@ def test_load_of_more_than_one_write_is_one_commit(live: Live) -> None:
     before = count(live)
     reply = load(live, people(MANY))
     assert reply.status == 200
-    assert reply.json()["commit"]["kind"] == "ingest"
+    assert reply.json()["commit"]["kind"] == "load"
     assert count(live) == before + MANY
     as_text = live.post(f"{G}/load", {"data": people(MANY, "text").decode(), "mode": "merge"})
-    assert as_text.json()["commit"]["kind"] == "ingest"
+    assert as_text.json()["commit"]["kind"] == "load"
     assert count(live) == before + 2 * MANY
 
 

@@ -14,8 +14,8 @@ import pytest
 from omnigraph import graph as graphs
 from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.routes import ROUTES
+from tests.server import original_schemas
 from tests.server.conftest import POLICY, QUERIES
-from tests.support import original_schemas
 from tests.support.live_server import ADD, DATA, PEOPLE, SCHEMA, TOKENS, Live, Reply, serving_graph
 
 pytestmark = pytest.mark.slow

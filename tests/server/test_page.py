@@ -8,7 +8,7 @@ import re
 import pytest
 
 import omnigraph as og
-from tests.support.browser import Browser, open_browser
+from tests.server.browser import Browser, open_browser
 from tests.support.live_server import TOKENS, Live, serving_graph
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}

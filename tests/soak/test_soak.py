@@ -21,11 +21,11 @@ from omnigraph import clock
 from omnigraph.graph import Graph
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.model import MAIN
+from tests.soak.diary import Diary, Ledger, Place
+from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
+from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
+from tests.soak.worker import STOP, work
 from tests.support.maintenance_fixtures import hours_later
-from tests.support.soak_diary import Diary, Ledger, Place
-from tests.support.soak_judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
-from tests.support.soak_members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
-from tests.support.soak_worker import STOP, work
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ class Soak:
         self, roles: list[str], seconds: float, kills_per_second: float, is_enough: Callable[[], bool] = lambda: False
     ) -> None:
         """Keep one member of each role at work, as long as it takes; kill and replace some of them on the way."""
-        FORKS.set_forkserver_preload(["tests.support.soak_preload"])
+        FORKS.set_forkserver_preload(["tests.soak.preload"])
         members = [self.start(role) for role in roles]
         try:
             self._watch(members, seconds, kills_per_second, is_enough)

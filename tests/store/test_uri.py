@@ -324,14 +324,6 @@ def test_s3_options_flag_that_is_neither_true_nor_false_is_refused(name: str, mo
         client_settings.s3_options()
 
 
-def test_settings_page_lists_every_setting_with_default_and_choices() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
-    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
-    assert rows.keys() >= SETTINGS.keys()
-    for setting in SETTINGS.values():
-        assert all(f"`{word}`" in rows[setting.name] for word in (setting.default, *setting.choices) if word)
-
-
 @pytest.mark.s3
 def test_lance_options_throttled_commit_is_tried_as_often_as_they_say(s3_server: S3Server) -> None:
     location = Location.parse(s3_server.uri("t"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from omnigraph.engine.merge import three_way
+from omnigraph.engine.merge import graph_merge
 from omnigraph.manifest import create as birth
 from omnigraph.manifest import file_removal, history, recovery
 from omnigraph.manifest.intents import Owner
@@ -105,8 +105,8 @@ def audit_repeats() -> None:
 
 def merge_publishes_half() -> None:
     """A merge stages only the first of the types that it changes, and counts as merged all the same."""
-    stage = three_way.stage
-    vars(three_way)["stage"] = lambda view, merges, blobs: stage(view, merges, blobs)[:1]
+    stage = graph_merge._Run._effects
+    graph_merge._Run._effects = lambda self: stage(self)[:1]  # type: ignore[method-assign]
 
 
 def cleanup_forgets_shared_files() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from omnigraph import failpoints
 from omnigraph.engine.input import splits
-from omnigraph.engine.load.transaction import LoadTransaction
+from omnigraph.engine.load import load as load_input
+from omnigraph.engine.load.buckets import InBuckets
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
@@ -45,14 +46,15 @@ def _load(
         file = folder / "input.ndjson"
         file.write_bytes(lines_of(records))
         vars(splits)["LOAD_SPLIT_BYTES"] = SPLIT_BYTES
+        vars(load_input)["LOAD_MEMORY_BYTES_MAX"] = -1
         load(
             Graph(kernel),
             file,
-            mode=mode,  # type: ignore[arg-type]
+            mode=mode,
             branch=branch,
             from_branch=MAIN if branch == NEW_BRANCH else None,
             job_id="job",
-            on_error=on_error,  # type: ignore[arg-type]
+            on_error=on_error,
             report=folder / "report",
             engine="local",
         )
@@ -62,7 +64,7 @@ def _load(
 
 def load_removes_what_it_published() -> None:
     """Cleaning up takes away every file that was staged, also those that count."""
-    LoadTransaction._staged_files = lambda self: set()  # type: ignore[method-assign]
+    InBuckets.staged_files = lambda self: set()  # type: ignore[method-assign]
 
 
 def _load_beside_sweep(kernel: Kernel) -> None:

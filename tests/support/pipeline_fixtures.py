@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from omnigraph.engine.input import splits
-from omnigraph.engine.load.job import LoadReport
+from omnigraph.engine.load.report import LoadReport
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
@@ -73,9 +73,16 @@ def world(folder: Path) -> Graph:
 
 
 @contextmanager
+def staging_in_files() -> Iterator[None]:
+    """Hold no input in memory, however small: tasks stage it in files."""
+    with patch("omnigraph.engine.load.load.LOAD_MEMORY_BYTES_MAX", -1):
+        yield
+
+
+@contextmanager
 def splits_of(size: int) -> Iterator[None]:
-    """Cut files into splits of this many bytes."""
-    with patch.object(splits, "LOAD_SPLIT_BYTES", size):
+    """Cut files into splits of this many bytes, which tasks stage in files."""
+    with patch.object(splits, "LOAD_SPLIT_BYTES", size), staging_in_files():
         yield
 
 
@@ -83,7 +90,12 @@ def load_bytes(graph: Graph, raw: bytes, folder: Path, mode: str, **options: Any
     """Load NDJSON in process."""
     file = folder / "input.ndjson"
     file.write_bytes(raw)
-    return load(graph, file, mode=mode, **{"engine": "local", **options})  # type: ignore[arg-type]
+    return load(graph, file, mode=mode, **{"engine": "local", **options})
+
+
+def without_made_up(value: object) -> object:
+    """Return JSON without ids that are made up."""
+    return json.loads(_MADE_UP.sub("ULID", json.dumps(value)))
 
 
 def told(error: OmniGraphError) -> dict[str, Any]:

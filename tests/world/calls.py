@@ -23,6 +23,7 @@ import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
+from tests.support.pipeline_fixtures import staging_in_files
 
 # The name of a call, then its arguments; JSON all the way down.
 Call = dict[str, Any]
@@ -228,9 +229,8 @@ def _loader(engine: str) -> Any:
     from omnigraph import pipeline
 
     if engine == "bulk":
-        return lambda graph, *data, **options: pipeline.load(graph, *data, engine="local", **options)
-    method = {"load": Graph.load, "ingest": Graph.ingest}[engine]
-    return lambda graph, *data, **options: method(graph, *data, **options)
+        return staging_in_files()(partial(pipeline.load, engine="local"))
+    return {"load": Graph.load, "ingest": Graph.ingest}[engine]
 
 
 def _as_lines(lines: list[Any], shape: str, folder: Path, *, is_file: bool) -> Any:
@@ -327,7 +327,7 @@ def _csv_field(value: Any, base: str) -> str | None:
 def _pipeline(graph: Graph, declaration: str, file: Any = None, is_retry: bool = False) -> Answer:
     """Let a file come, and run a declared pipeline, or load what earlier runs have rejected."""
     from omnigraph import pipeline
-    from omnigraph.pipeline.declared.config import parse_pipelines
+    from omnigraph.pipelines.declaration.config import parse_pipelines
 
     folder = Path(f"{graph.uri}.pipelines")
     if file is not None:

@@ -16,17 +16,20 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.client import frame_lines
 from omnigraph.engine import clone, entity_history, exact_conversion
 from omnigraph.engine.changes import row_diff
-from omnigraph.engine.input import column_mapping, frames
-from omnigraph.engine.load import ingest
-from omnigraph.engine.load.job import prepare_folder
+from omnigraph.engine.input import column_mapping
+from omnigraph.engine.load import plan_input
+from omnigraph.engine.load.plan_input import LoadPlan
+from omnigraph.engine.load.report import prepare_folder
 from omnigraph.engine.maintain import cleanup, repair, retention, verify_files
-from omnigraph.engine.merge import row_merge, three_way
+from omnigraph.engine.merge import row_merge, type_merge
 from omnigraph.engine.write import write_authorization
 from omnigraph.lang.query import ast, check_context, check_patterns, check_traversals, ir
 from omnigraph.manifest.links import Links
-from omnigraph.pipeline.declared import rejected_rows, run, sources
+from omnigraph.pipelines import rejected_rows, run
+from omnigraph.pipelines.sources import read as sources
 from omnigraph.store.dataset_cache import DatasetCache
 from omnigraph.store.objects import control_objects
 from omnigraph.store.objects.control_objects import Objects
@@ -44,6 +47,10 @@ def _convert_anything(column: Any, type_: Any) -> Any:
 
 def _divide_decimals(decimals: Any) -> Any:
     return decimals.cast(pa.float64())
+
+
+def _plan_without_names(splits: Any, frames: Any, table_keys: Any, named: Any, *rest: Any) -> LoadPlan:
+    return LoadPlan(splits, frames, table_keys, [], *rest)
 
 
 def _see_everything(session: Any, snapshot: Any, _: Any) -> Any:
@@ -107,7 +114,7 @@ _LENIENT = {**sources._STRICT_OPTIONS, "csv": {"mode": "FAILFAST", "columnPrunin
 
 MUTANTS: dict[str, list[Patch]] = {
     # A cherry-pick narrows values unchecked.
-    "V1": [(module, "find_inexact", _convert_anything) for module in (exact_conversion, three_way)],
+    "V1": [(module, "find_inexact", _convert_anything) for module in (exact_conversion, type_merge)],
     # Cleanup forgets merge bases that lie on deleted branches.
     "V2": [
         (retention.KeptStates, "_keep_deleted_branches", lambda *_: {}),
@@ -132,13 +139,13 @@ MUTANTS: dict[str, list[Patch]] = {
     # A preview of cleanup by a handle that cannot write takes the date of the newest file for the time.
     "X-2": [(cleanup, "read_time", _newest_date)],
     # A table without rows names no type, so that an overwrite leaves it alone.
-    "X-3": [(ingest, "_empty_types", lambda *_: {})],
+    "X-3": [(plan_input, "LoadPlan", _plan_without_names)],
     # Patterns of mutations match types that the actor does not see.
     "F1": [(write_authorization, "readable_view", _see_everything)],
     # Decimals become floats that are not the nearest.
     "P1": [
         patch
-        for module in (frames, column_mapping)
+        for module in (frame_lines, column_mapping)
         for patch in ((module, "floats_of_decimals", _divide_decimals), (module, "loses_digits", _loses_nothing))
     ],
     # Pipelines read CSV with the rules that Spark has for quotes, backslashes and null.

@@ -36,6 +36,7 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.output import Output, echo, echo_lines, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
+from omnigraph.limits import MERGE_CONFLICTS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
@@ -176,7 +177,8 @@ def _decide(
                 item for item in resolve_conflicts(conflicts, side, open_takes) if item not in resolutions
             ]
             resolutions = [*resolutions, *new_resolutions]
-            if not is_schema or not new_resolutions:
+            # A dry run that stops at so many conflicts has not found the others.
+            if not new_resolutions or not (is_schema or len(conflicts) >= MERGE_CONFLICTS_MAX):
                 return resolutions
 
 

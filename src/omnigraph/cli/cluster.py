@@ -17,7 +17,7 @@ from omnigraph.limits import CLUSTER_WATCH_SECONDS
 if TYPE_CHECKING:
     from omnigraph.cluster import Cluster, Report
 
-ConfigDir = Annotated[Path, typer.Option("--config", metavar="DIR", help="Folder with `cluster.yaml`; default `.`.")]
+ConfigDir = Annotated[Path, typer.Option("--config", metavar="DIR", help="Folder with `cluster.yaml`.")]
 Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Actor to record in the ledger and commits.")]
 Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Resource to approve, such as `graph.old`.")]
 LockId = Annotated[str, typer.Argument(metavar="LOCK_ID", help="ID of the lock, as `cluster status` shows it.")]

@@ -1,7 +1,4 @@
-"""The table of all commands of the command line.
-
-`docs/cli.md` is checked against it.
-"""
+"""The table of all commands of the command line, from which help texts and the reference are made."""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from omnigraph.cli.output import short_json
-from omnigraph.display import DATE_TYPES, iso_date, printable
+from omnigraph.display import printable
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.catalog import TypeKey
+from omnigraph.lang.scalars import TIMES, Scalar, readable
 from omnigraph.limits import COMMIT_ID_CHARACTERS_MIN, MERGE_CONFLICTS_SHOWN
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def _split_line(count: int, column: int) -> str:
     return "".join(line).rstrip()
 
 
-# By kind and name of a type: its properties that hold dates, and whether those are of type Date or DateTime.
-DateProperties: TypeAlias = Mapping[tuple[str, str], Mapping[str, str]]
+# By kind and name of a type: its properties that hold dates or times, and the types of those.
+DateProperties: TypeAlias = Mapping[tuple[str, str], Mapping[str, Scalar]]
 
 
 def date_properties(graph: Graph | ServedGraph) -> DateProperties:
@@ -107,9 +108,7 @@ def date_properties(graph: Graph | ServedGraph) -> DateProperties:
         return {}
     return {
         (type_.kind, type_.name): {
-            name: item.type.scalar.value
-            for name, item in type_.properties.items()
-            if item.type.scalar.value in DATE_TYPES
+            name: item.type.scalar for name, item in type_.properties.items() if item.type.scalar in TIMES
         }
         for type_ in catalog.types
     }
@@ -120,7 +119,7 @@ def readable_change(change: Mapping[str, Any], dates: DateProperties) -> dict[st
 
     >>> image = {"properties": {"born": 0, "name": "Ada"}}
     >>> change = {"kind": "node", "type": {"name": "Person"}, "after": image}
-    >>> readable_change(change, {("node", "Person"): {"born": "Date"}})["after"]
+    >>> readable_change(change, {("node", "Person"): {"born": Scalar.DATE}})["after"]
     {'properties': {'born': '1970-01-01', 'name': 'Ada'}}
     """
     return _with_readable_images(change, ("before", "after"), dates.get((change["kind"], change["type"]["name"]), {}))
@@ -134,15 +133,15 @@ def readable_conflict(conflict: Mapping[str, Any], dates: DateProperties) -> dic
 
 
 def _with_readable_images(
-    document: Mapping[str, Any], sides: Sequence[str], names: Mapping[str, str]
+    document: Mapping[str, Any], sides: Sequence[str], names: Mapping[str, Scalar]
 ) -> dict[str, Any]:
     images = {side: document[side] for side in sides if document.get(side) is not None}
     return {**document, **{side: readable_image(image, names) for side, image in images.items()}}
 
 
-def readable_image(image: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def readable_image(image: Mapping[str, Any], names: Mapping[str, Scalar]) -> dict[str, Any]:
     """Return an image with dates as text; its properties are members of it or of `properties`."""
-    changed = {name: iso_date(image[name], scalar) for name, scalar in names.items() if name in image}
+    changed = {name: readable(image[name], scalar) for name, scalar in names.items() if name in image}
     if "properties" in image:
         changed["properties"] = readable_image(image["properties"], names)
     return {**image, **changed}

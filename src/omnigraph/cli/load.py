@@ -110,7 +110,7 @@ def load(
     with target.store_to_write() as graph, progress_bar(), _without_stdin(data) as inputs:
         result = pipeline.load(
             graph,
-            inputs,
+            inputs or None,
             nodes=nodes,
             edges=edges,
             mode=mode,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph
     from omnigraph.lang.diagnostic import Source
     from omnigraph.pipeline import PipelineDeclaration, RunPlan, RunRecord, RunReport
-    from omnigraph.pipeline.scheduler.book import BookEntry, ScheduleBook
-    from omnigraph.pipeline.scheduler.runner import ReadPipelines, ScheduleEvent
+    from omnigraph.pipelines.scheduler.book import BookEntry, ScheduleBook
+    from omnigraph.pipelines.scheduler.runner import ReadPipelines, ScheduleEvent
 
 File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="File with the pipelines.")]
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Pipeline; optional if the file has only one.")]
@@ -136,7 +136,7 @@ def _status(plan: RunPlan, entry: BookEntry | None) -> str:
 
 def _read_book(target: Target, item: Selected, cluster: str | None) -> BookEntry | None:
     """Return what a schedule has noted about a pipeline."""
-    from omnigraph.pipeline.scheduler.book import ScheduleBook
+    from omnigraph.pipelines.scheduler.book import ScheduleBook
 
     if cluster is not None:
         from omnigraph.cluster.applied_state import schedule_book
@@ -276,8 +276,8 @@ class Selected:
 
 def _select(file: Path, cluster: str | None, name: str | None) -> list[Selected]:
     """Return all pipelines of a file or cluster, or the named one."""
-    from omnigraph.pipeline.declared.check import find_pipeline
-    from omnigraph.pipeline.declared.config import read_pipelines
+    from omnigraph.pipelines.check import find_pipeline
+    from omnigraph.pipelines.declaration.config import read_pipelines
 
     if cluster is None:
         selected = {key: Selected(item) for key, item in read_pipelines(file).items()}
@@ -318,7 +318,7 @@ def _writing_metrics(file: Path | None, name: str) -> Iterator[list[RunReport]]:
     finally:
         if file is not None:
             from omnigraph.clock import now_us
-            from omnigraph.pipeline.declared.metrics import PipelineMetrics
+            from omnigraph.pipelines.metrics import PipelineMetrics
 
             metrics, at = PipelineMetrics(), now_us() / 1e6
             if reports:
@@ -406,8 +406,8 @@ def schedule(
     metrics_host: MetricsHost = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
-    from omnigraph.pipeline.declared.metrics import PipelineMetrics, serving_metrics
-    from omnigraph.pipeline.scheduler.runner import run_schedule
+    from omnigraph.pipelines.metrics import PipelineMetrics, serving_metrics
+    from omnigraph.pipelines.scheduler.runner import run_schedule
 
     book, read = _locate(target, file, cluster)
     if dry_run:
@@ -433,8 +433,8 @@ def schedule(
 
 def _locate(target: Target, file: Path, cluster: str | None) -> tuple[ScheduleBook, ReadPipelines]:
     """Return the book of a schedule, and how to read its pipelines: those of a cluster, or of a file for a graph."""
-    from omnigraph.pipeline.scheduler.book import ScheduleBook
-    from omnigraph.pipeline.scheduler.runner import follow_file
+    from omnigraph.pipelines.scheduler.book import ScheduleBook
+    from omnigraph.pipelines.scheduler.runner import follow_file
 
     actor = target.flags.actor or read_config().actor
     if cluster is not None:
@@ -447,7 +447,7 @@ def _locate(target: Target, file: Path, cluster: str | None) -> tuple[ScheduleBo
 
 
 def _upcoming_output(book: ScheduleBook, read: ReadPipelines) -> Output:
-    from omnigraph.pipeline.scheduler.runner import list_upcoming
+    from omnigraph.pipelines.scheduler.runner import list_upcoming
 
     upcoming = list_upcoming(book, (read() or {}).values(), _RUNS_SHOWN)
     rows = (

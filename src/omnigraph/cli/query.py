@@ -221,7 +221,7 @@ def query(
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
     source = query_source(query, query_file, text)
     if on_spark:
-        from omnigraph.pipeline.query import collect
+        from omnigraph.spark.query import collect
         from omnigraph.spark.session import session
 
         with target.store_to_read() as graph, name_diagnostics(source):

@@ -29,8 +29,8 @@ from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import OmniGraphError, UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.migrate import MigrationPlan
+    from omnigraph.public_values import SchemaReceipt
 
 
 StoredQueriesOf = Annotated[

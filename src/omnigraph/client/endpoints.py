@@ -1,35 +1,37 @@
-"""Every method of a graph as a call: the route, the request and the parser of the response.
+"""Every method of a served graph as an endpoint: its route, what it sends, and the parser of the response.
 
-Pure. Signatures and names are those of an opened graph, without the parts that need direct access to storage.
+Pure. Signatures and documentation are those of the protocols, without the parts that need direct access to storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import quote
 
 from omnigraph import wire
 from omnigraph.client import messages
 from omnigraph.client.messages import (
-    AsOf,
-    BlobInfo,
     Call,
     Request,
     Response,
     encode,
-    find_blob,
     get,
     parse_as,
+    parse_member,
     post,
     post_data,
     state_text,
     with_operation_id,
 )
-from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
+from omnigraph.part_protocols import AsOf, BranchesProtocol, SchemaProtocol, TagsProtocol
+from omnigraph.protocol import GraphProtocol
+from omnigraph.protocol.reads import Naming, Params
 from omnigraph.public_values import (
     Branch,
     Commit,
@@ -39,90 +41,22 @@ from omnigraph.public_values import (
     MutationReceipt,
     Operation,
     PropertyBlame,
+    SchemaReceipt,
     Snapshot,
     Tag,
 )
-from omnigraph.source_files import SourceInput, query_source, schema_source
+from omnigraph.source_files import query_source, schema_source
 
 if TYPE_CHECKING:
-    from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
-    from omnigraph.engine.input.frames import FrameLines
-    from omnigraph.engine.merge.conflicts import ResolutionsInput
-    from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaReceipt
-    from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-    from omnigraph.lang.migrate import SchemaPlan
 
 
-T = TypeVar("T")
-MAIN = "main"
-Params = Mapping[str, object] | None
-Names = Sequence[str] | None
-# Arrow rows if possible; JSON if a proxy does not pass Arrow.
-_ROWS = {"accept": f"{wire.ARROW}, {wire.JSON};q=0.5"}
+class ServedGraph(GraphProtocol, Protocol):
+    """A graph of a server: the methods of every graph, and its stored queries."""
 
+    def snapshot(self, branch: str = "main", *, at: AsOf | None = None, names: Naming = "now") -> Snapshot: ...
 
-class GraphCalls:
-    """Calls of a graph itself; those without a docstring are documented in `GraphProtocol`."""
-
-    def query(
-        self,
-        source: SourceInput,
-        params: Params = None,
-        *,
-        name: str | None = None,
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: wire.Naming = "now",
-    ) -> Call[Result]:
-        text = query_source(source).text
-        request_input = wire.Query(
-            query=text, name=name, params=_optional_dict(params), names=names, branch=branch, at=state_text(at)
-        )
-        return Call(post("/query", request_input, _ROWS), messages.parse_result, source=text)
-
-    def explain(
-        self,
-        source: SourceInput,
-        params: Params = None,
-        *,
-        name: str | None = None,
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: wire.Naming = "now",
-        profile: bool = False,
-    ) -> Call[Explanation]:
-        text = query_source(source).text
-        request_input = wire.Explain(
-            query=text,
-            name=name,
-            params=_optional_dict(params),
-            names=names,
-            profile=profile,
-            branch=branch,
-            at=state_text(at),
-        )
-        return Call(post("/explain", request_input), messages.parse_explanation, source=text)
-
-    def mutate(
-        self,
-        source: SourceInput,
-        params: Params = None,
-        *,
-        name: str | None = None,
-        branch: str = MAIN,
-        if_commit: str | None = None,
-        message: str | None = None,
-        dry_run: bool = False,
-    ) -> Call[MutationReceipt]:
-        text = query_source(source).text
-        request_input = wire.Mutate(
-            query=text, name=name, params=_optional_dict(params), branch=branch, message=message, dry_run=dry_run
-        )
-        return _write("/mutate", request_input, parse_as(MutationReceipt), if_commit=if_commit, source=text)
-
-    def queries(self) -> Call[list[dict[str, Any]]]:
+    def queries(self) -> list[dict[str, Any]]:
         """Return the stored queries of the graph.
 
         Returns:
@@ -136,17 +70,17 @@ class GraphCalls:
             >>> [query["name"] for query in graph.queries()]
             ['add_person', 'people']
         """
-        return Call(get("/queries"), lambda response: list(response.json()["queries"]))
+        ...
 
     def invoke(
         self,
         name: str,
         params: Params = None,
         *,
-        branch: str = MAIN,
+        branch: str = "main",
         at: AsOf | None = None,
-        names: wire.Naming = "now",
-    ) -> Call[Result]:
+        names: Naming = "now",
+    ) -> Result:
         """Run a stored read query.
 
         Args:
@@ -168,20 +102,17 @@ class GraphCalls:
             >>> graph.invoke("people").rows()
             [{'name': 'Ada'}, {'name': 'Bob'}]
         """
-        request_input = wire.Invoke(
-            params=_optional_dict(params), expect_mutation=False, names=names, branch=branch, at=state_text(at)
-        )
-        return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), messages.parse_result)
+        ...
 
     def invoke_mutation(
         self,
         name: str,
         params: Params = None,
         *,
-        branch: str = MAIN,
+        branch: str = "main",
         if_commit: str | None = None,
         message: str | None = None,
-    ) -> Call[MutationReceipt]:
+    ) -> MutationReceipt:
         """Run a stored mutation as one commit.
 
         Args:
@@ -203,348 +134,147 @@ class GraphCalls:
             >>> graph.invoke_mutation("add_person", {"name": "Cid"}).affected_nodes
             1
         """
-        request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True, message=message)
-        path = f"/queries/{_escape(name)}"
-        return _write(path, request_input, parse_as(MutationReceipt), if_commit=if_commit)
-
-    def load(
-        self,
-        data: Any = None,
-        *,
-        nodes: Mapping[str, Any] | None = None,
-        edges: Mapping[str, Any] | None = None,
-        mode: Literal["append", "merge", "overwrite"] = "merge",
-        on_duplicate: Literal["error", "first", "last"] = "error",
-        branch: str = MAIN,
-        from_branch: str | None = None,
-        message: str | None = None,
-    ) -> Call[IngestReceipt]:
-        request_input = wire.LoadLines(
-            branch=branch, from_=from_branch, mode=mode, on_duplicate=on_duplicate, message=message
-        )
-        body = _ndjson_body(data, nodes, edges, mode)
-        request = post_data("/load/ndjson", request_input, wire.NDJSON, body, SERVER_LOAD_SECONDS_MAX)
-        return Call(with_operation_id(request), parse_as(IngestReceipt), is_write=True)
-
-    # The former name.
-    ingest = load
-
-    def snapshot(self, branch: str = MAIN, *, at: AsOf | None = None, names: wire.Naming = "now") -> Call[Snapshot]:
-        state = None if at is None else str(state_text(at))
-        return Call(get("/snapshot", wire.SnapshotInput(branch=branch, at=state, names=names)), parse_as(Snapshot))
-
-    def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
-        request = get("/commits", wire.Commits(branch=branch, limit=limit, before=before))
-        return Call(request, lambda response: [Commit.from_json(item) for item in response.json()["commits"]])
-
-    def commit(self, at: AsOf, branch: str = MAIN) -> Call[Commit]:
-        return Call(get(f"/commits/{_escape(str(state_text(at)))}", wire.BranchInput(branch=branch)), parse_as(Commit))
-
-    def get(
-        self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, names: wire.Naming = "now"
-    ) -> Call[dict[str, Any] | None]:
-        request_input = wire.GetEntity(type=type_name, key=key, branch=branch, at=state_text(at), names=names)
-        return Call(post("/entity", request_input, _ROWS), messages.parse_entity)
-
-    def log(
-        self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None, limit: int | None = None
-    ) -> Call[EntityLog]:
-        request_input = wire.LogEntity(type=type_name, key=key, branch=branch, at=state_text(at), limit=limit)
-        return Call(post("/log", request_input), parse_as(EntityLog))
-
-    def blame(self, type_name: str, key: Any, *, branch: str = MAIN, at: AsOf | None = None) -> Call[PropertyBlame]:
-        request_input = wire.Entity(type=type_name, key=key, branch=branch, at=state_text(at))
-        return Call(post("/blame", request_input), parse_as(PropertyBlame))
-
-    def operation(self, operation_id: str) -> Call[Operation]:
-        return Call(get(f"/operations/{_escape(operation_id)}"), parse_as(Operation))
-
-    def revert(
-        self,
-        commit_id: str,
-        branch: str = MAIN,
-        *,
-        dry_run: bool = False,
-        resolutions: ResolutionsInput = None,
-        message: str | None = None,
-    ) -> Call[MergeReceipt]:
-        return _replay("/revert", commit_id, branch, dry_run, resolutions, message)
-
-    def cherry_pick(
-        self,
-        commit_id: str,
-        branch: str = MAIN,
-        *,
-        dry_run: bool = False,
-        resolutions: ResolutionsInput = None,
-        message: str | None = None,
-    ) -> Call[MergeReceipt]:
-        return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions, message)
-
-    def export(
-        self,
-        branch: str = MAIN,
-        *,
-        at: AsOf | None = None,
-        types: Names = None,
-        names: wire.Naming = "now",
-        format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as of an opened graph
-    ) -> Request:
-        request = wire.Export(
-            type_names=_optional_list(types), names=names, format=format, branch=branch, at=state_text(at)
-        )
-        return post("/export", request)
-
-    def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
-        return post("/changes/baseline", wire.Baseline(branch=branch, **_selection(kinds, types, ops)))
-
-    def diff(
-        self,
-        a: AsOf,
-        b: AsOf,
-        *,
-        kinds: Names = None,
-        types: Names = None,
-        ops: Names = None,
-        branch: str = MAIN,
-        names: wire.Naming = "now",
-        images: bool = False,
-    ) -> Call[ChangeSet]:
-        request_input = wire.Diff(
-            from_=state_text(a),
-            to=state_text(b),
-            branch=branch,
-            names=names,
-            images=images,
-            **_selection(kinds, types, ops),
-        )
-        return Call(post("/diff", request_input), messages.parse_diff)
-
-    def commit_changes(
-        self,
-        commit_id: AsOf,
-        *,
-        kinds: Names = None,
-        types: Names = None,
-        ops: Names = None,
-        limit: int | None = None,
-        page_token: str | None = None,
-        names: wire.Naming = "now",
-    ) -> Call[CommitPage]:
-        request_input = wire.CommitChanges(
-            page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
-        )
-        path = f"/commits/{_escape(str(state_text(commit_id)))}/changes"
-        return Call(get(path, request_input), messages.parse_commit_page)
-
-    def changes(
-        self,
-        branch: str = MAIN,
-        *,
-        start: str | None = None,
-        cursor: str | None = None,
-        page_token: str | None = None,
-        kinds: Names = None,
-        types: Names = None,
-        ops: Names = None,
-        limit: int | None = None,
-        commits_max: int | None = None,
-    ) -> Call[FeedPage]:
-        request_input = wire.Changes(
-            branch=branch,
-            start=start,
-            cursor=cursor,
-            page_token=page_token,
-            limit=limit,
-            max_commits=commits_max,
-            **_selection(kinds, types, ops),
-        )
-        return Call(get("/changes", request_input), messages.parse_feed_page)
-
-    def blob(
-        self,
-        type_name: str,
-        entity_id: str,
-        property_name: str,
-        *,
-        entity: str = "node",
-        branch: str = MAIN,
-        at: AsOf | None = None,
-        names: wire.Naming = "now",
-    ) -> Call[BlobInfo]:
-        which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
-        # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
-        return find_blob({**which, "names": "then" if at is None else names}, {"branch": branch, "at": state_text(at)})
+        ...
 
 
-class BranchCalls:
-    """Calls of the branches of a graph."""
-
-    def create(self, name: str, from_: str = MAIN, *, at: AsOf | None = None) -> Call[Branch]:
-        request = post("/branches", wire.NewBranch(name=name, from_=from_, at=state_text(at)))
-        return Call(request, parse_as(Branch), is_write=True)
-
-    def list(self) -> Call[list[str]]:
-        return Call(get("/branches"), lambda response: list(response.json()["branches"]))
-
-    def rename(self, name: str, new_name: str) -> Call[Branch]:
-        request = post("/branches/rename", wire.Rename(name=name, new_name=new_name))
-        return Call(request, parse_as(Branch), is_write=True)
-
-    def delete(self, name: str) -> Call[None]:
-        return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
-
-    def merge(
-        self,
-        source: str,
-        into: str = MAIN,
-        *,
-        delete_branch: bool = False,
-        dry_run: bool = False,
-        resolutions: ResolutionsInput = None,
-        message: str | None = None,
-    ) -> Call[MergeReceipt]:
-        request_input = wire.Merge(
-            source=source,
-            target=into,
-            delete_branch=delete_branch,
-            dry_run=dry_run,
-            resolutions=_resolutions(resolutions),
-            message=message,
-        )
-        return _write("/branches/merge", request_input, parse_as(MergeReceipt), dry_run=dry_run)
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
 
-class TagCalls:
-    """Calls of the tags of a graph."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How the arguments of a method become a request: parameters of its path, or members of `takes`.
 
-    def create(self, name: str, at: AsOf | None = None, *, branch: str = MAIN) -> Call[Tag]:
-        request_input = wire.NewTag(name=name, branch=branch, at=state_text(at))
-        return Call(post("/tags", request_input), parse_as(Tag), is_write=True)
+    `read` parses the response; None if that is a stream. A commit gets an operation id, which makes it safe to retry.
+    """
 
-    def list(self) -> Call[list[Tag]]:
-        return Call(get("/tags"), lambda response: [Tag.from_json(item) for item in response.json()["tags"]])
+    route: str
+    read: Callable[[Response], Any] | None
+    takes: type = wire.NoInput
+    writes: Literal["nothing", "a name", "a commit"] = "nothing"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
-    def delete(self, name: str) -> Call[None]:
-        return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda response: None, is_write=True)
+    def call(self, arguments: Mapping[str, Any]) -> Call[Any]:
+        """Return the call of the method with some arguments."""
+        members = {
+            name: _json_member(name, argument, arguments[argument])
+            for name, argument in wire.arguments_of(self.takes).items()
+            if argument in arguments
+        }
+        request = self._request(arguments, self.takes(**members, **self.constants))
+        is_write = self.writes != "nothing" and not arguments.get("dry_run")
+        source = members.get("query") or members.get("schema_source")
+        read = self.read or (lambda response: response)
+        return Call(with_operation_id(request) if self.writes == "a commit" else request, read, is_write, source)
 
-
-class SchemaCalls:
-    """Calls of the schema of a graph."""
-
-    def read(self, branch: str = "main", *, at: AsOf | None = None) -> Call[str]:
-        state = None if at is None else str(state_text(at))
-        request = get("/schema", wire.SchemaInput(branch=branch, at=state))
-        return Call(request, lambda response: str(response.json()["schema_source"]))
-
-    def catalog(self) -> Call[Catalog]:
-        return Call(get("/schema"), messages.parse_catalog)
-
-    def nodes(self) -> Call[Mapping[str, NodeType]]:
-        return Call(get("/schema"), lambda response: messages.parse_catalog(response).nodes)
-
-    def edges(self) -> Call[Mapping[str, EdgeType]]:
-        return Call(get("/schema"), lambda response: messages.parse_catalog(response).edges)
-
-    def types(self) -> Call[tuple[NodeType | EdgeType, ...]]:
-        return Call(get("/schema"), lambda response: messages.parse_catalog(response).types)
-
-    def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = "main") -> Call[SchemaPlan]:
-        text = schema_source(schema).text
-        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss, branch=branch)
-        return Call(post("/schema/plan", request_input), messages.parse_schema_plan, source=text)
-
-    def apply(
-        self,
-        schema: str | Path,
-        *,
-        allow_data_loss: bool = False,
-        allow_drops: bool = True,
-        branch: str = "main",
-        message: str | None = None,
-    ) -> Call[SchemaReceipt]:
-        text = schema_source(schema).text
-        request_input = wire.ApplySchema(
-            schema_source=text,
-            allow_data_loss=allow_data_loss,
-            allow_drops=allow_drops,
-            branch=branch,
-            message=message,
-        )
-        return _write("/schema/apply", request_input, messages.parse_schema_receipt, source=text)
+    def _request(self, arguments: Mapping[str, Any], sent: object) -> Request:
+        method, path = self.route.split()
+        path = _PARAMETER.sub(lambda name: quote(str(state_text(arguments[name[1]])), safe=""), path)
+        if method == "DELETE":
+            return Request(method, path)
+        if method == "GET":
+            return get(path, sent)
+        if isinstance(sent, wire.LoadLines):
+            return post_data(path, sent, wire.NDJSON, _ndjson_body(arguments), SERVER_LOAD_SECONDS_MAX)
+        if arguments.get("if_commit") is None:
+            return post(path, sent, self.headers)
+        return post(f"{path}/if-graph-commit", sent, {**self.headers, wire.IF_COMMIT: arguments["if_commit"]})
 
 
-def _replay(
-    path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput, message: str | None
-) -> Call[MergeReceipt]:
-    settled = _resolutions(resolutions)
-    request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled, message=message)
-    return _write(path, request_input, parse_as(MergeReceipt), dry_run=dry_run)
+def _json_member(member: str, argument: str, value: Any) -> Any:
+    """Return an argument of a method as a member of a request."""
+    if value is None:
+        return None
+    match member, argument:
+        case "query", _:
+            return query_source(value).text
+        case "schema_source", _:
+            return schema_source(value).text
+        case _, "at" | "a" | "b":
+            return state_text(value)
+        case _, "params":
+            return dict(value)
+        case _, "kinds" | "types" | "ops":
+            return list(value)
+        case _, "resolutions":
+            from omnigraph.engine.merge.conflicts import resolution_objects
+
+            return resolution_objects(value)
+    return value
 
 
-def _write(
-    path: str,
-    request_input: object,
-    read: Callable[[Response], T],
-    *,
-    source: str | None = None,
-    if_commit: str | None = None,
-    dry_run: bool = False,
-) -> Call[T]:
-    """Return a call with an operation id, which makes it safe to retry."""
-    headers = {}
-    if if_commit is not None:
-        path, headers = f"{path}/if-graph-commit", {wire.IF_COMMIT: if_commit}
-    return Call(with_operation_id(post(path, request_input, headers)), read, not dry_run, source)
+# Arrow rows if possible; JSON if a proxy does not pass Arrow.
+_ROWS: Final = {"accept": f"{wire.ARROW}, {wire.JSON};q=0.5"}
+_load: Final = Endpoint("POST /load/ndjson", parse_as(IngestReceipt), wire.LoadLines, "a commit")
+ENDPOINTS: Final[Mapping[object, Endpoint]] = {
+    ServedGraph.query: Endpoint("POST /query", messages.parse_result, wire.Query, headers=_ROWS),
+    ServedGraph.explain: Endpoint("POST /explain", messages.parse_explanation, wire.Explain),
+    ServedGraph.mutate: Endpoint("POST /mutate", parse_as(MutationReceipt), wire.Mutate, "a commit"),
+    ServedGraph.queries: Endpoint("GET /queries", parse_member("queries")),
+    ServedGraph.invoke: Endpoint(
+        "POST /queries/{name}",
+        messages.parse_result,
+        wire.Invoke,
+        headers=_ROWS,
+        constants={"expect_mutation": False},
+    ),
+    ServedGraph.invoke_mutation: Endpoint(
+        "POST /queries/{name}",
+        parse_as(MutationReceipt),
+        wire.Invoke,
+        "a commit",
+        constants={"expect_mutation": True},
+    ),
+    ServedGraph.load: _load,
+    ServedGraph.ingest: _load,
+    ServedGraph.snapshot: Endpoint("GET /snapshot", parse_as(Snapshot), wire.SnapshotInput),
+    ServedGraph.commits: Endpoint("GET /commits", parse_member("commits", Commit), wire.Commits),
+    ServedGraph.commit: Endpoint("GET /commits/{at}", parse_as(Commit), wire.BranchInput),
+    ServedGraph.get: Endpoint("POST /entity", messages.parse_entity, wire.GetEntity, headers=_ROWS),
+    ServedGraph.log: Endpoint("POST /log", parse_as(EntityLog), wire.LogEntity),
+    ServedGraph.blame: Endpoint("POST /blame", parse_as(PropertyBlame), wire.Entity),
+    ServedGraph.operation: Endpoint("GET /operations/{operation_id}", parse_as(Operation)),
+    ServedGraph.revert: Endpoint("POST /revert", parse_as(MergeReceipt), wire.Replay, "a commit"),
+    ServedGraph.cherry_pick: Endpoint("POST /cherry-pick", parse_as(MergeReceipt), wire.Replay, "a commit"),
+    ServedGraph.export: Endpoint("POST /export", None, wire.Export),
+    ServedGraph.baseline: Endpoint("POST /changes/baseline", None, wire.Baseline),
+    ServedGraph.diff: Endpoint("POST /diff", messages.parse_diff, wire.Diff),
+    ServedGraph.commit_changes: Endpoint(
+        "GET /commits/{commit_id}/changes", messages.parse_commit_page, wire.CommitChanges
+    ),
+    ServedGraph.changes: Endpoint("GET /changes", messages.parse_feed_page, wire.Changes),
+    BranchesProtocol.create: Endpoint("POST /branches", parse_as(Branch), wire.NewBranch, "a name"),
+    BranchesProtocol.list: Endpoint("GET /branches", parse_member("branches")),
+    BranchesProtocol.rename: Endpoint("POST /branches/rename", parse_as(Branch), wire.Rename, "a name"),
+    BranchesProtocol.delete: Endpoint("DELETE /branches/{name}", lambda response: None, writes="a name"),
+    BranchesProtocol.merge: Endpoint("POST /branches/merge", parse_as(MergeReceipt), wire.Merge, "a commit"),
+    TagsProtocol.create: Endpoint("POST /tags", parse_as(Tag), wire.NewTag, "a name"),
+    TagsProtocol.list: Endpoint("GET /tags", parse_member("tags", Tag)),
+    TagsProtocol.delete: Endpoint("DELETE /tags/{name}", lambda response: None, writes="a name"),
+    SchemaProtocol.read: Endpoint("GET /schema", parse_member("schema_source"), wire.SchemaInput),
+    SchemaProtocol.plan: Endpoint("POST /schema/plan", messages.parse_schema_plan, wire.NewSchema),
+    SchemaProtocol.apply: Endpoint("POST /schema/apply", parse_as(SchemaReceipt), wire.ApplySchema, "a commit"),
+    SchemaProtocol.source: Endpoint("GET /schema", parse_member("schema_source")),
+    SchemaProtocol.catalog: Endpoint("GET /schema", messages.parse_catalog),
+    SchemaProtocol.nodes: Endpoint("GET /schema", lambda response: messages.parse_catalog(response).nodes),
+    SchemaProtocol.edges: Endpoint("GET /schema", lambda response: messages.parse_catalog(response).edges),
+    SchemaProtocol.types: Endpoint("GET /schema", lambda response: messages.parse_catalog(response).types),
+}
 
 
-def _selection(kinds: Names, types: Names, ops: Names) -> dict[str, Any]:
-    return {"kind": _optional_list(kinds), "type": _optional_list(types), "op": _optional_list(ops)}
-
-
-def _optional_list(names: Names) -> list[str] | None:
-    return None if names is None else list(names)
-
-
-def _optional_dict(params: Params) -> dict[str, Any] | None:
-    return None if params is None else dict(params)
-
-
-def _escape(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
-    from omnigraph.engine.merge.conflicts import resolution_objects
-
-    return None if resolutions is None else resolution_objects(resolutions)
-
-
-def _ndjson_body(
-    data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None, mode: str
-) -> bytes | Path:
+def _ndjson_body(arguments: Mapping[str, Any]) -> bytes | Path:
     import orjson
 
-    from omnigraph.engine.input.frames import FrameLines, resolve_input
+    from omnigraph.client.frame_lines import encode_frames
+    from omnigraph.engine.input.frames import check_sources
     from omnigraph.engine.input.ndjson.reader import is_records, read_blocks, records
 
-    data = resolve_input(data, nodes, edges)
+    data, nodes, edges = (arguments.get(name) for name in ("data", "nodes", "edges"))
+    check_sources(data, nodes, edges)
+    if nodes or edges:
+        return b"".join(encode_frames(nodes, edges, is_overwriting=arguments.get("mode") == "overwrite"))
     if isinstance(data, str | PathLike) and (path := Path(data)).is_file() and path.stat().st_size > WRITE_BYTES_MAX:
         return path
     if is_records(data):
         return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
-    body = b"".join(read_blocks(data))
-    if mode == "overwrite" and isinstance(data, FrameLines):
-        _refuse_empty_frames(data)
-    return body
-
-
-def _refuse_empty_frames(frames: FrameLines) -> None:
-    """Raise if a frame has no rows: the lines that are sent would not name its type, which would keep its entities."""
-    empty = [name for names in frames.type_names.values() for name in names if name not in frames.filled_names]
-    if empty:
-        raise UsageError(
-            f"the frame of `{empty[0]}` has no rows, so no line of it names the type to a server, which would keep its"
-            " entities; load it into the graph itself, or delete the entities with a mutation",
-            type=empty[0],
-        )
+    return b"".join(read_blocks(data))

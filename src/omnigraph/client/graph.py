@@ -5,27 +5,25 @@ The methods, results and errors are those of an opened graph.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import wraps
-from inspect import signature
+from functools import partial, wraps
+from inspect import Signature, getdoc, signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-from omnigraph.client.endpoints import BranchCalls, GraphCalls, Params, SchemaCalls, TagCalls
-from omnigraph.client.messages import AsOf, BlobInfo, Call, Request, get
+from omnigraph.client.endpoints import ENDPOINTS, ServedGraph
+from omnigraph.client.messages import BlobInfo, Call, find_blob, get
 from omnigraph.client.transport import AsyncTransport, Transport
 from omnigraph.docstrings import inherit_docs
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
-from omnigraph.part_protocols import BlobProtocol, BranchesProtocol, SchemaProtocol, TagsProtocol
-from omnigraph.protocol import GraphProtocol
+from omnigraph.part_protocols import AsOf, BlobProtocol, BranchesProtocol, SchemaProtocol, TagsProtocol
+from omnigraph.protocol.reads import Naming, Params
 from omnigraph.public_values import Snapshot
 from omnigraph.source_files import SourceInput
-from omnigraph.wire import Naming
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation
@@ -34,8 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-C = TypeVar("C")
 X = TypeVar("X")
+K = TypeVar("K", bound=type)
+G = TypeVar("G", bound="Graph | AsyncGraph")
 
 
 def connect(
@@ -61,7 +60,7 @@ def connect(
     """
     if graph is None and "/graphs/" not in urlsplit(_server_url(url)).path:
         graph = _only_graph(url, token, timeout)
-    return Graph(Transport(_graph_url(url, graph), token, timeout))
+    return Graph(Transport(_graph_url(url, graph), token, timeout))  # type: ignore[abstract]  # see `_implement`
 
 
 def _only_graph(url: str, token: str | None, timeout: float | None) -> str:
@@ -141,124 +140,105 @@ def _graph_url(url: str, graph: str | None) -> str:
     return server
 
 
-class _Served(Generic[X, C]):
-    """Base of what is served: the calls of its methods, and the transport that runs them, blocking or asynchronous."""
+class _Served(Generic[X]):
+    """Base of what is served: the transport that runs the calls of its methods, blocking or asynchronous."""
 
-    def __init__(self, transport: X, calls: C) -> None:
+    def __init__(self, transport: X) -> None:
         self._transport = transport
-        self._calls = calls
 
 
-# What a call is built from is not what its method returns.
-_RETURNED: Final = re.compile(r"^Call\[(.*)\]$")
-F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K", bound=type)
+class _Style(NamedTuple):
+    """How the methods of a graph look for one kind of code: their results, their streams, and lines of examples."""
+
+    result: str
+    stream: str
+    example: str
 
 
-def _await_examples(kind: K) -> K:
-    """Write `await` into the examples of methods that a class for `async` code inherited."""
-    for member in vars(kind).values():
-        if callable(member) and member.__doc__:
-            member.__doc__ = member.__doc__.replace(">>> ", "await ")
-    return kind
+_BLOCKING: Final = _Style("{}", "{}", ">>> ")
+_AWAITED: Final = _Style("Awaitable[{}]", "Async{}", "await ")
 
 
-def _returning(method: F, build: Callable[..., Any], template: str = "{}") -> F:
-    returned = template.format(_RETURNED.sub(r"\1", str(signature(build).return_annotation)))
-    method.__module__ = __name__
-    method.__signature__ = signature(build).replace(return_annotation=returned)  # type: ignore[attr-defined]
-    return method
+def _implement(protocol: type, style: _Style) -> Callable[[K], K]:
+    """Return a class decorator that makes those members of a protocol which the class leaves out, from their endpoints.
+
+    A type checker takes the class for abstract.
+    """
+
+    def implement(kind: K) -> K:
+        inherit_docs(protocol)(kind)
+        for name in (name for name in dir(protocol) if not name.startswith("_")):
+            if name not in vars(kind):
+                setattr(kind, name, _member(getattr(protocol, name), style))
+            member = vars(kind)[name]
+            if member.__doc__:
+                member.__doc__ = member.__doc__.replace(">>> ", style.example)
+        return kind
+
+    return implement
 
 
-def _blocking(build: Callable[Concatenate[C, P], Call[T]]) -> Callable[Concatenate[_Served[Transport, C], P], T]:
-    @wraps(build)
-    def method(self: _Served[Transport, C], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._transport.run(build(self._calls, *args, **kwargs))
+def _member(documented: Any, style: _Style) -> Any:
+    """Return the method or property of an endpoint, with the signature and documentation of a protocol."""
+    endpoint, is_property = ENDPOINTS[documented], isinstance(documented, property)
+    function = documented.fget if is_property else documented
+    parameters = signature(function)
 
-    return _returning(method, build)
+    @wraps(function)
+    def method(self: _Served[Transport | AsyncTransport], /, *args: Any, **kwargs: Any) -> Any:
+        call = endpoint.call(parameters.bind(self, *args, **kwargs).arguments)
+        return self._transport.stream(call.request) if endpoint.read is None else self._transport.run(call)
 
-
-def _awaitable(
-    build: Callable[Concatenate[C, P], Call[T]],
-) -> Callable[Concatenate[_Served[AsyncTransport, C], P], Awaitable[T]]:
-    @wraps(build)
-    def method(self: _Served[AsyncTransport, C], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        return self._transport.run(build(self._calls, *args, **kwargs))
-
-    return _returning(method, build, "Awaitable[{}]")
+    method.__module__, method.__doc__ = __name__, getdoc(documented)
+    _show_result(method, parameters, style.stream if endpoint.read is None else style.result)
+    return property(method) if is_property else method
 
 
-def _blocking_stream(
-    build: Callable[Concatenate[C, P], Request],
-) -> Callable[Concatenate[_Served[Transport, C], P], Iterator[bytes]]:
-    @wraps(build)
-    def method(self: _Served[Transport, C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[bytes]:
-        return self._transport.stream(build(self._calls, *args, **kwargs))
+def _show_result(method: Any, parameters: Signature, template: str) -> None:
+    method.__signature__ = parameters.replace(return_annotation=template.format(parameters.return_annotation))
 
-    return _returning(method, build, "Iterator[bytes]")
+
+def _awaitable(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+    """Return the asynchronous counterpart of a blocking method."""
+    return _awaited(method, _AWAITED.result)
 
 
 def _awaitable_stream(
-    build: Callable[Concatenate[C, P], Request],
-) -> Callable[Concatenate[_Served[AsyncTransport, C], P], AsyncIterator[bytes]]:
-    @wraps(build)
-    def method(self: _Served[AsyncTransport, C], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[bytes]:
-        return self._transport.stream(build(self._calls, *args, **kwargs))
-
-    return _returning(method, build, "AsyncIterator[bytes]")
+    method: Callable[Concatenate[Any, P], Iterator[bytes]],
+) -> Callable[Concatenate[Any, P], AsyncIterator[bytes]]:
+    return _awaited(method, _AWAITED.stream)
 
 
-@inherit_docs(BranchesProtocol)
-class Branches(_Served[Transport, BranchCalls]):
+def _awaited(method: Callable[..., Any], template: str) -> Callable[..., Any]:
+    if method in ENDPOINTS:
+        member: Callable[..., Any] = _member(method, _AWAITED)
+        return member
+
+    @wraps(method)
+    def passed_on(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    _show_result(passed_on, signature(method), template)
+    return passed_on
+
+
+@_implement(BranchesProtocol, _BLOCKING)
+class Branches(_Served[Transport], BranchesProtocol):
     """The branches of a served graph."""
 
-    create = _blocking(BranchCalls.create)
-    list = _blocking(BranchCalls.list)
-    rename = _blocking(BranchCalls.rename)
-    delete = _blocking(BranchCalls.delete)
-    merge = _blocking(BranchCalls.merge)
 
-
-@inherit_docs(TagsProtocol)
-class Tags(_Served[Transport, TagCalls]):
+@_implement(TagsProtocol, _BLOCKING)
+class Tags(_Served[Transport], TagsProtocol):
     """The tags of a served graph."""
 
-    create = _blocking(TagCalls.create)
-    list = _blocking(TagCalls.list)
-    delete = _blocking(TagCalls.delete)
 
-
-@inherit_docs(SchemaProtocol)
-class Schema(_Served[Transport, SchemaCalls]):
+@_implement(SchemaProtocol, _BLOCKING)
+class Schema(_Served[Transport], SchemaProtocol):
     """The schema of a served graph."""
-
-    read = _blocking(SchemaCalls.read)
-    plan = _blocking(SchemaCalls.plan)
-    apply = _blocking(SchemaCalls.apply)
-
-    @property
-    def source(self) -> str:
-        return self._transport.run(self._calls.read())
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._transport.run(self._calls.catalog())
-
-    @property
-    def nodes(self) -> Mapping[str, NodeType]:
-        return self._transport.run(self._calls.nodes())
-
-    @property
-    def edges(self) -> Mapping[str, EdgeType]:
-        return self._transport.run(self._calls.edges())
-
-    @property
-    def types(self) -> tuple[NodeType | EdgeType, ...]:
-        return self._transport.run(self._calls.types())
 
 
 @dataclass(frozen=True, slots=True)
-@inherit_docs(BlobProtocol)
+@_implement(BlobProtocol, _BLOCKING)
 class Blob(BlobInfo):
     """A blob of a served graph, at the state in which it was found."""
 
@@ -269,38 +249,15 @@ class Blob(BlobInfo):
         return b"" if call is None else self._transport.run(call)
 
 
-@inherit_docs(GraphProtocol)
-class Graph(_Served[Transport, GraphCalls]):
+@_implement(ServedGraph, _BLOCKING)
+class Graph(_Served[Transport], ServedGraph):
     """A served graph, with the methods of `GraphProtocol` and its stored queries."""
 
-    query = _blocking(GraphCalls.query)
-    explain = _blocking(GraphCalls.explain)
-    mutate = _blocking(GraphCalls.mutate)
-    queries = _blocking(GraphCalls.queries)
-    invoke = _blocking(GraphCalls.invoke)
-    invoke_mutation = _blocking(GraphCalls.invoke_mutation)
-    load = _blocking(GraphCalls.load)
-    ingest = _blocking(GraphCalls.ingest)
-    snapshot = _blocking(GraphCalls.snapshot)
-    commits = _blocking(GraphCalls.commits)
-    commit = _blocking(GraphCalls.commit)
-    get = _blocking(GraphCalls.get)
-    log = _blocking(GraphCalls.log)
-    blame = _blocking(GraphCalls.blame)
-    operation = _blocking(GraphCalls.operation)
-    revert = _blocking(GraphCalls.revert)
-    cherry_pick = _blocking(GraphCalls.cherry_pick)
-    diff = _blocking(GraphCalls.diff)
-    commit_changes = _blocking(GraphCalls.commit_changes)
-    changes = _blocking(GraphCalls.changes)
-    export = _blocking_stream(GraphCalls.export)
-    baseline = _blocking_stream(GraphCalls.baseline)
-
     def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, GraphCalls())
-        self.branches = Branches(transport, BranchCalls())
-        self.tags = Tags(transport, TagCalls())
-        self.schema = Schema(transport, SchemaCalls())
+        super().__init__(transport)
+        self.branches = Branches(transport)  # type: ignore[abstract]  # see `_implement`
+        self.tags = Tags(transport)  # type: ignore[abstract]
+        self.schema = Schema(transport)  # type: ignore[abstract]
 
     @property
     def uri(self) -> str:
@@ -317,8 +274,8 @@ class Graph(_Served[Transport, GraphCalls]):
         at: AsOf | None = None,
         names: Naming = "now",
     ) -> Blob:
-        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        return Blob(*_blob_fields(self._transport.run(call)), self._transport)
+        which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
+        return self._transport.run(find_blob(partial(Blob, _transport=self._transport), which, branch, at, names))
 
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> GraphAt:
         return GraphAt(self, self.commit(at, branch).commit_id, branch, names)
@@ -338,16 +295,20 @@ class Graph(_Served[Transport, GraphCalls]):
         self.close()
 
 
-class GraphAt:
-    """A read-only view of one past state of a served graph; later writes do not change it."""
+class _PastState(Generic[G]):
+    """Base of the views of one past state of a served graph, with the arguments that name the state."""
 
-    def __init__(self, graph: Graph, commit_id: str, branch: str, names: Naming) -> None:
+    def __init__(self, graph: G, commit_id: str, branch: str, names: Naming) -> None:
         self._graph = graph
         self._state: Any = {"branch": branch, "at": commit_id, "names": names}
         self.commit_id = commit_id
 
     def __repr__(self) -> str:
-        return f"<GraphAt: {self._graph.uri} at commit {self.commit_id}, branch {self._state['branch']}>"
+        return f"<{type(self).__name__}: {self._graph.uri} at commit {self.commit_id}, branch {self._state['branch']}>"
+
+
+class GraphAt(_PastState[Graph]):
+    """A read-only view of one past state of a served graph; later writes do not change it."""
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot of this state."""
@@ -376,61 +337,42 @@ class GraphAt:
         return self._graph.export(types=types, **self._state)
 
 
-@_await_examples
-@inherit_docs(BranchesProtocol)
-class AsyncBranches(_Served[AsyncTransport, BranchCalls]):
+@_implement(BranchesProtocol, _AWAITED)
+class AsyncBranches(_Served[AsyncTransport]):
     """The branches of a served graph, for `async` code."""
 
-    create = _awaitable(BranchCalls.create)
-    list = _awaitable(BranchCalls.list)
-    rename = _awaitable(BranchCalls.rename)
-    delete = _awaitable(BranchCalls.delete)
-    merge = _awaitable(BranchCalls.merge)
+    create = _awaitable(BranchesProtocol.create)
+    list = _awaitable(BranchesProtocol.list)
+    rename = _awaitable(BranchesProtocol.rename)
+    delete = _awaitable(BranchesProtocol.delete)
+    merge = _awaitable(BranchesProtocol.merge)
 
 
-@_await_examples
-@inherit_docs(TagsProtocol)
-class AsyncTags(_Served[AsyncTransport, TagCalls]):
+@_implement(TagsProtocol, _AWAITED)
+class AsyncTags(_Served[AsyncTransport]):
     """The tags of a served graph, for `async` code."""
 
-    create = _awaitable(TagCalls.create)
-    list = _awaitable(TagCalls.list)
-    delete = _awaitable(TagCalls.delete)
+    create = _awaitable(TagsProtocol.create)
+    list = _awaitable(TagsProtocol.list)
+    delete = _awaitable(TagsProtocol.delete)
 
 
-@_await_examples
-@inherit_docs(SchemaProtocol)
-class AsyncSchema(_Served[AsyncTransport, SchemaCalls]):
+@_implement(SchemaProtocol, _AWAITED)
+class AsyncSchema(_Served[AsyncTransport]):
     """The schema of a served graph, for `async` code; its text is `await graph.schema.source`."""
 
-    read = _awaitable(SchemaCalls.read)
-    plan = _awaitable(SchemaCalls.plan)
-    apply = _awaitable(SchemaCalls.apply)
-
-    @property
-    def source(self) -> Awaitable[str]:
-        return self._transport.run(self._calls.read())
-
-    @property
-    def catalog(self) -> Awaitable[Catalog]:
-        return self._transport.run(self._calls.catalog())
-
-    @property
-    def nodes(self) -> Awaitable[Mapping[str, NodeType]]:
-        return self._transport.run(self._calls.nodes())
-
-    @property
-    def edges(self) -> Awaitable[Mapping[str, EdgeType]]:
-        return self._transport.run(self._calls.edges())
-
-    @property
-    def types(self) -> Awaitable[tuple[NodeType | EdgeType, ...]]:
-        return self._transport.run(self._calls.types())
+    read = _awaitable(SchemaProtocol.read)
+    plan = _awaitable(SchemaProtocol.plan)
+    apply = _awaitable(SchemaProtocol.apply)
+    source: Awaitable[str]
+    catalog: Awaitable[Catalog]
+    nodes: Awaitable[Mapping[str, NodeType]]
+    edges: Awaitable[Mapping[str, EdgeType]]
+    types: Awaitable[tuple[NodeType | EdgeType, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-@_await_examples
-@inherit_docs(BlobProtocol)
+@_implement(BlobProtocol, _AWAITED)
 class AsyncBlob(BlobInfo):
     """A blob of a served graph, for `async` code."""
 
@@ -441,39 +383,38 @@ class AsyncBlob(BlobInfo):
         return b"" if call is None else await self._transport.run(call)
 
 
-@_await_examples
-@inherit_docs(GraphProtocol)
-class AsyncGraph(_Served[AsyncTransport, GraphCalls]):
+@_implement(ServedGraph, _AWAITED)
+class AsyncGraph(_Served[AsyncTransport]):
     """A served graph, for `async` code: the methods of `Graph`, awaited; streams are iterated with `async for`."""
 
-    query = _awaitable(GraphCalls.query)
-    explain = _awaitable(GraphCalls.explain)
-    mutate = _awaitable(GraphCalls.mutate)
-    queries = _awaitable(GraphCalls.queries)
-    invoke = _awaitable(GraphCalls.invoke)
-    invoke_mutation = _awaitable(GraphCalls.invoke_mutation)
-    load = _awaitable(GraphCalls.load)
-    ingest = _awaitable(GraphCalls.ingest)
-    snapshot = _awaitable(GraphCalls.snapshot)
-    commits = _awaitable(GraphCalls.commits)
-    commit = _awaitable(GraphCalls.commit)
-    get = _awaitable(GraphCalls.get)
-    log = _awaitable(GraphCalls.log)
-    blame = _awaitable(GraphCalls.blame)
-    operation = _awaitable(GraphCalls.operation)
-    revert = _awaitable(GraphCalls.revert)
-    cherry_pick = _awaitable(GraphCalls.cherry_pick)
-    diff = _awaitable(GraphCalls.diff)
-    commit_changes = _awaitable(GraphCalls.commit_changes)
-    changes = _awaitable(GraphCalls.changes)
-    export = _awaitable_stream(GraphCalls.export)
-    baseline = _awaitable_stream(GraphCalls.baseline)
+    query = _awaitable(ServedGraph.query)
+    explain = _awaitable(ServedGraph.explain)
+    mutate = _awaitable(ServedGraph.mutate)
+    queries = _awaitable(ServedGraph.queries)
+    invoke = _awaitable(ServedGraph.invoke)
+    invoke_mutation = _awaitable(ServedGraph.invoke_mutation)
+    load = _awaitable(ServedGraph.load)
+    ingest = _awaitable(ServedGraph.ingest)
+    snapshot = _awaitable(ServedGraph.snapshot)
+    commits = _awaitable(ServedGraph.commits)
+    commit = _awaitable(ServedGraph.commit)
+    get = _awaitable(ServedGraph.get)
+    log = _awaitable(ServedGraph.log)
+    blame = _awaitable(ServedGraph.blame)
+    operation = _awaitable(ServedGraph.operation)
+    revert = _awaitable(ServedGraph.revert)
+    cherry_pick = _awaitable(ServedGraph.cherry_pick)
+    diff = _awaitable(ServedGraph.diff)
+    commit_changes = _awaitable(ServedGraph.commit_changes)
+    changes = _awaitable(ServedGraph.changes)
+    export = _awaitable_stream(ServedGraph.export)
+    baseline = _awaitable_stream(ServedGraph.baseline)
 
     def __init__(self, transport: AsyncTransport) -> None:
-        super().__init__(transport, GraphCalls())
-        self.branches = AsyncBranches(transport, BranchCalls())
-        self.tags = AsyncTags(transport, TagCalls())
-        self.schema = AsyncSchema(transport, SchemaCalls())
+        super().__init__(transport)
+        self.branches = AsyncBranches(transport)
+        self.tags = AsyncTags(transport)
+        self.schema = AsyncSchema(transport)
 
     @property
     def uri(self) -> str:
@@ -490,8 +431,9 @@ class AsyncGraph(_Served[AsyncTransport, GraphCalls]):
         at: AsOf | None = None,
         names: Naming = "now",
     ) -> AsyncBlob:
-        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        return AsyncBlob(*_blob_fields(await self._transport.run(call)), self._transport)
+        which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
+        call = find_blob(partial(AsyncBlob, _transport=self._transport), which, branch, at, names)
+        return await self._transport.run(call)
 
     async def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> AsyncGraphAt:
         return AsyncGraphAt(self, (await self.commit(at, branch)).commit_id, branch, names)
@@ -508,40 +450,15 @@ class AsyncGraph(_Served[AsyncTransport, GraphCalls]):
         await self.close()
 
 
-class AsyncGraphAt:
+class AsyncGraphAt(_PastState[AsyncGraph]):
     """A read-only view of one past state of a served graph, for `async` code: the methods of `GraphAt`, awaited."""
 
-    def __init__(self, graph: AsyncGraph, commit_id: str, branch: str, names: Naming) -> None:
-        self._graph = graph
-        self._state: Any = {"branch": branch, "at": commit_id, "names": names}
-        self.commit_id = commit_id
-
-    def snapshot(self) -> Awaitable[Snapshot]:
-        """Return the snapshot of this state."""
-        return self._graph.snapshot(**self._state)
-
-    def query(self, source: SourceInput, params: Params = None, *, name: str | None = None) -> Awaitable[Result]:
-        """Run a read query on this state."""
-        return self._graph.query(source, params, name=name, **self._state)
-
-    def explain(
-        self, source: SourceInput, params: Params = None, *, name: str | None = None, profile: bool = False
-    ) -> Awaitable[Explanation]:
-        """Return the plan of a read on this state."""
-        return self._graph.explain(source, params, name=name, profile=profile, **self._state)
-
-    def get(self, type_name: str, key: Any) -> Awaitable[dict[str, Any] | None]:
-        """Return one entity of this state."""
-        return self._graph.get(type_name, key, **self._state)
+    snapshot = _awaitable(GraphAt.snapshot)
+    query = _awaitable(GraphAt.query)
+    explain = _awaitable(GraphAt.explain)
+    get = _awaitable(GraphAt.get)
+    export = _awaitable_stream(GraphAt.export)
 
     def blob(self, type_name: str, entity_id: str, property_name: str, *, entity: str = "node") -> Awaitable[AsyncBlob]:
         """Find a blob of this state."""
         return self._graph.blob(type_name, entity_id, property_name, entity=entity, **self._state)
-
-    def export(self, types: Sequence[str] | None = None) -> AsyncIterator[bytes]:
-        """Return this state as NDJSON that can be loaded again."""
-        return self._graph.export(types=types, **self._state)
-
-
-def _blob_fields(info: BlobInfo) -> tuple[str | None, int, str, Mapping[str, str]]:
-    return info.snapshot_commit_id, info.length, info.etag, info.selector

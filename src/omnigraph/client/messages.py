@@ -18,6 +18,7 @@ import orjson
 from omnigraph import errors, wire
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind, UsageError
 from omnigraph.ids import new_ulid
+from omnigraph.part_protocols import AsOf
 from omnigraph.public_values import PublicValue
 from omnigraph.wire import JSON, OPERATION_ID, SNAPSHOT_ID, TO_WIRE
 
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes.commit_diff import Block
     from omnigraph.engine.query.physical_plan import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
-    from omnigraph.engine.schema import SchemaReceipt
     from omnigraph.lang.catalog import Catalog
     from omnigraph.lang.migrate import SchemaPlan
 
 T = TypeVar("T")
-
-AsOf = str | int | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +91,9 @@ def wire_fields(value: Any) -> dict[str, Any]:
     return {TO_WIRE.get(name, name): member for name, member in values if member is not None}
 
 
-def get(path: str, value: Any = None, headers: Mapping[str, str] | None = None) -> Request:
+def get(path: str, value: Any = None) -> Request:
     """Return a GET request; lists become repeated query parameters."""
-    return Request("GET", path, _query_pairs(value), headers or {})
+    return Request("GET", path, _query_pairs(value))
 
 
 def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Request:
@@ -212,10 +210,11 @@ def parse_as(kind: type[V]) -> Callable[[Response], V]:
     return lambda response: kind.from_json(response.json())
 
 
-def parse_schema_receipt(response: Response) -> SchemaReceipt:
-    from omnigraph.engine.schema import SchemaReceipt
-
-    return SchemaReceipt.from_json(response.json())
+def parse_member(name: str, kind: type[PublicValue] | None = None) -> Callable[[Response], Any]:
+    """Return the parser of a member of responses; of a list of public values if `kind` is given."""
+    if kind is None:
+        return lambda response: response.json()[name]
+    return lambda response: [kind.from_json(item) for item in response.json()[name]]
 
 
 def parse_schema_plan(response: Response) -> SchemaPlan:
@@ -351,12 +350,21 @@ class BlobInfo:
         )
 
 
-def find_blob(selector: Mapping[str, str], state: Mapping[str, Any]) -> Call[BlobInfo]:
+def find_blob(
+    kind: Callable[[str | None, int, str, Mapping[str, str]], T],
+    which: Mapping[str, str],
+    branch: str,
+    at: AsOf | None,
+    names: wire.Naming,
+) -> Call[T]:
     """Return the call that finds a blob: HEAD, and since its errors have no body, a GET that raises them."""
+    # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
+    selector = {**which, "names": "then" if at is None else names}
+    state = {"branch": branch, "at": state_text(at)}
 
-    def parse_info(response: Response, length: str) -> BlobInfo:
+    def parse_info(response: Response, length: str) -> T:
         headers = response.headers
-        return BlobInfo(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), selector)
+        return kind(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), selector)
 
     probe = Call(
         _range_request(selector, state, 0, 1),

@@ -23,10 +23,10 @@ from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
 from omnigraph.findings import ClusterError, cluster_error, has_errors
 from omnigraph.lang.diagnostic import Source
-from omnigraph.pipeline.declared.config import PipelineDeclaration, parse_pipelines
-from omnigraph.pipeline.scheduler.book import ScheduleBook
-from omnigraph.pipeline.scheduler.child import ScheduledPipeline
-from omnigraph.pipeline.scheduler.runner import ReadPipelines
+from omnigraph.pipelines.declaration.config import PipelineDeclaration, parse_pipelines
+from omnigraph.pipelines.scheduler.book import ScheduleBook
+from omnigraph.pipelines.scheduler.child import ScheduledPipeline
+from omnigraph.pipelines.scheduler.runner import ReadPipelines
 from omnigraph.server.auth import AuthMode, Tokens
 from omnigraph.server.registry import (
     Configuration,

@@ -20,8 +20,8 @@ from omnigraph.findings import ClusterError, Finding, cluster_error
 from omnigraph.ids import check_graph_id
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.limits import CLUSTER_CONFIG_BYTES_MAX
-from omnigraph.pipeline.declared.config import PipelineDeclaration, read_declarations
-from omnigraph.pipeline.declared.document import PipelineDocument
+from omnigraph.pipelines.declaration.config import PipelineDeclaration, read_declarations
+from omnigraph.pipelines.declaration.document import PipelineDocument
 from omnigraph.source_files import read_regular_file
 from omnigraph.store.objects.uri import Location
 from omnigraph.yaml_document import Document, Problem

@@ -24,7 +24,7 @@ from omnigraph.lang.diagnostic import LanguageError, Source, decode_source, did_
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import POLICY_BYTES_MAX, SOURCE_BYTES_MAX
-from omnigraph.pipeline.declared.config import PipelineDeclaration
+from omnigraph.pipelines.declaration.config import PipelineDeclaration
 from omnigraph.source_files import read_regular_file
 from omnigraph.stored_queries import StoredQueries, check_queries
 

@@ -72,7 +72,7 @@ class AppliedState:
         return sorted(address.removeprefix("graph.") for address in self.resources if address.startswith("graph."))
 
     def incarnation(self, graph_id: str) -> str | None:
-        """Return what tells a graph from an earlier one of its id; None if it was adopted."""
+        """Return the id of this incarnation of a graph; None if the graph was adopted."""
         return self.resources[f"graph.{graph_id}"].get("incarnation")
 
     def to_json(self) -> Json:
@@ -120,7 +120,7 @@ class AppliedState:
 
 _MEMBERS: Final = frozenset(AppliedState().to_json())
 _MAPPINGS: Final = ("resource_statuses", "approval_records", "recovery_records", "observations", "operation")
-# `incarnation` tells a graph from one that was deleted and had the same id.
+# `incarnation` identifies a graph among deleted ones of the same id.
 _RESOURCE_MEMBERS: Final = frozenset(
     {"digest", "applies_to", "embedding_provider", "embedding_profile", "external_blob_policy", "graph", "incarnation"}
 )

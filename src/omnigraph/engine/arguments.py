@@ -13,10 +13,11 @@ from unicodedata import category
 import numpy as np
 
 from omnigraph.errors import DataError, LimitExceeded, UsageError
-from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
+from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query.check_values import explain_unknown_word
 from omnigraph.lang.query.ir import Parameter
+from omnigraph.lang.scalars import TIMES, narrow_float
 from omnigraph.limits import COMMIT_MESSAGE_CHARACTERS_MAX
 from omnigraph.rules.coerce import Misfit, as_sequence, fit, shown
 
@@ -137,21 +138,21 @@ def decode_literal(value: object, type_: PropertyType) -> Value:
         return None
     if type_.is_list:
         assert isinstance(value, tuple)
-        return tuple(decode_literal(item, PropertyType(type_.scalar)) for item in value)
+        return tuple(decode_literal(item, type_.item_type) for item in value)
     assert isinstance(value, str | int | float | bool)
-    if type_.scalar not in (Scalar.DATE, Scalar.DATETIME):
+    if type_.scalar not in TIMES:
         return value
     try:
-        days_or_milliseconds: int = fit(value, type_)
+        stored: int = fit(value, type_)
     except Misfit as misfit:
         raise DataError(misfit.reason, rule="E4", value=value) from None
-    return days_or_milliseconds
+    return stored
 
 
 def _decode_value(parameter: Parameter, value: object) -> Value:
     type_ = parameter.type
     try:
-        if type_.scalar is Scalar.VECTOR:
+        if type_.is_vector:
             return _vector(value, type_)
         decoded = _list(value, type_) if type_.is_list else _scalar(value, type_)
         reason = None if parameter.words is None else explain_unknown_word(decoded, parameter.words)
@@ -169,7 +170,7 @@ def _list(value: object, type_: PropertyType) -> tuple[Value, ...]:
     decoded: list[Value] = []
     for position, item in enumerate(items):
         try:
-            decoded.append(None if item is None else _scalar(item, PropertyType(type_.scalar)))
+            decoded.append(None if item is None else _scalar(item, type_.item_type))
         except Misfit as misfit:
             raise Misfit(f"item {position}: {misfit.reason}") from None
     return tuple(decoded)
@@ -177,14 +178,14 @@ def _list(value: object, type_: PropertyType) -> tuple[Value, ...]:
 
 def _scalar(value: object, type_: PropertyType) -> Value:
     scalar = type_.scalar
-    if scalar is Scalar.BLOB and isinstance(value, str | bytes):
+    if type_.is_blob and isinstance(value, str | bytes):
         # A blob is decoded where it is stored; until then it is its text.
         return value
     if scalar in FLOATS:
         return _float(value, type_)
     if scalar in INTEGERS and isinstance(value, str):
         value = _parse_integer(value)
-    if scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(value, int | np.integer):
+    if scalar in TIMES and isinstance(value, int | np.integer):
         raise Misfit(f"{shown(value)} is not a {scalar}; write it as text")
     fitted: Value = fit(value, type_)
     return fitted
@@ -202,7 +203,7 @@ def _float(value: object, type_: PropertyType) -> float:
         # Non-finite numbers can be compared; they are rejected when stored.
         return float(value)
     number: float = fit(value, type_)
-    return float(np.float32(number)) if type_.scalar is Scalar.F32 else number
+    return narrow_float(number, type_.scalar)
 
 
 def _vector(value: object, type_: PropertyType) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
 from omnigraph.engine.information_flow import check_flow, check_rename
 from omnigraph.engine.revisions import AsOf, commit_not_found
-from omnigraph.engine.session import GraphSession
+from omnigraph.engine.session import GraphSession, reports_progress
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest import branches
@@ -160,6 +160,7 @@ class Branches(BranchesProtocol):
 
         branches.delete_branch(session.kernel, name, session.actor, branch_id, is_listed)
 
+    @reports_progress
     def merge(
         self,
         source: str,
@@ -173,6 +174,9 @@ class Branches(BranchesProtocol):
         from omnigraph.engine.merge import merge
 
         session = self._session.with_message(message)
+        if not dry_run:
+            session.kernel.reject_read_only()
+            session.runners.require()
         receipt = merge(session, source, into, dry_run=dry_run, resolutions=resolutions)
         return receipt if dry_run or not delete_branch else delete_merged(self, receipt)
 

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 import orjson
 import pyarrow as pa
 
-from omnigraph.display import DATE_TYPES, iso_date
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.changes.commit_diff import States, image_texts
@@ -26,7 +25,8 @@ from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.lang.catalog import EdgeType, Scalar, Type
+from omnigraph.lang.catalog import EdgeType, Type
+from omnigraph.lang.scalars import readable
 from omnigraph.limits import ENTITY_LOG_COMMITS, ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN, Commit, Pin
@@ -334,11 +334,11 @@ class _Walk:
             return None
         [text] = image_texts(self.type_, row_image(row.dataset, row.row_id)).to_pylist()
         image: dict[str, Any] = orjson.loads(text)
-        scalars = {name: item.type.scalar for name, item in self.type_.properties.items()}
+        types = {name: item.type for name, item in self.type_.properties.items()}
         properties = {
-            name: iso_date(value, scalars[name]) if scalars[name] in DATE_TYPES else value
+            name: readable(value, types[name].scalar)
             for name, value in image["properties"].items()
-            if scalars[name] is not Scalar.BLOB
+            if not types[name].is_blob
         }
         return image | {"properties": properties}
 

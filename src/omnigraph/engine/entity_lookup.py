@@ -16,7 +16,7 @@ from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import key_id, key_member_type
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -56,6 +56,23 @@ def find_type(catalog: Catalog, name: str) -> Type:
     return type_
 
 
+def find_qualified_type(catalog: Catalog, name: str) -> Type:
+    """Return the type of a name such as `Person`, or `node:Person`."""
+    kind, _, bare = name.strip().rpartition(":")
+    matches: list[Type] = []
+    if kind in ("", "node") and bare in catalog.nodes:
+        matches.append(catalog.nodes[bare])
+    if kind in ("", "edge") and (edge := catalog.edge_by_word(bare)) is not None:
+        matches.append(edge)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
+    type_names = [*catalog.nodes, *catalog.edges]
+    hint = did_you_mean(bare, type_names) or f"the graph has {', '.join(sorted(type_names)) or 'none'}"
+    raise UsageError(f"there is no type `{name}`; {hint}", type=name)
+
+
 def entity_id(type_: Type, key: object) -> str:
     """Return the id of the entity that has a key; numbers of a key may be written as text."""
     if not type_.key or (isinstance(type_, EdgeType) and isinstance(key, str)):
@@ -87,7 +104,7 @@ def entity_columns(type_: Type) -> list[str]:
     return [
         "id",
         *type_.ends,
-        *(name for name, item in type_.properties.items() if item.type.scalar is not Scalar.BLOB and name != "id"),
+        *(name for name, item in type_.properties.items() if not item.type.is_blob and name != "id"),
     ]
 
 
@@ -174,7 +191,7 @@ def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) 
     property_ = type_.properties.get(property_name)
     if property_ is None:
         raise _unknown(f"`{type_name}` has no property `{property_name}`", property_name)
-    if property_.type.scalar is not Scalar.BLOB:
+    if not property_.type.is_blob:
         raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
     return type_, property_
 
@@ -192,4 +209,4 @@ def _etag(type_: Type, property_: Property, cell: BlobCell) -> str:
 
 def blob_properties(type_: Type) -> list[str]:
     """Return the names of the properties of a type that hold blobs."""
-    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
+    return [name for name, item in type_.properties.items() if item.type.is_blob]

@@ -22,16 +22,18 @@ import pyarrow as pa
 
 from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.entity_lookup import blob_properties, entity_columns, find_type, rename_ends
-from omnigraph.engine.json_text import datetime_texts, iso_json_text, join_lists, json_text, string_bytes, value_texts
+from omnigraph.engine.json_text import iso_json_text, join_lists, json_text, string_bytes, value_texts
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.result import python_rows
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import KINDS, Catalog, EdgeType, NodeType, Property, Scalar, Type
+from omnigraph.lang.catalog import KINDS, TEXT, Catalog, EdgeType, NodeType, Property, PropertyType, Type
+from omnigraph.lang.schema.arrow_schema import PHYSICAL, SCALARS
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.time_columns import time_texts
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
@@ -51,7 +53,7 @@ def write_entities(view: View, types: Sequence[Type], parts: Parts) -> Iterator[
 
 def shown_properties(type_: Type) -> dict[str, Property]:
     """Return the properties without blobs, which are no text."""
-    return {name: item for name, item in sorted(type_.properties.items()) if item.type.scalar is not Scalar.BLOB}
+    return {name: item for name, item in sorted(type_.properties.items()) if not item.type.is_blob}
 
 
 def join_columns(parts: Iterator[Any]) -> bytes:
@@ -102,10 +104,8 @@ def _encode_cypher(values: Any) -> Any:
     type_ = values.type
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return join_lists(values, pc.fill_null(_cypher_literals(values.flatten()), "null"), ", ")
-    if pa.types.is_date32(type_):
-        return pc.binary_join_element_wise('date("', pc.cast(values, pa.string()), '")', "")
-    if pa.types.is_date64(type_):
-        return pc.binary_join_element_wise('datetime("', datetime_texts(values), '")', "")
+    if type_ in PHYSICAL:
+        return pc.binary_join_element_wise(f'{SCALARS[type_].literal_call}("', time_texts(values), '")', "")
     if pa.types.is_string(type_):
         texts = json_text(pc.replace_substring_regex(values, _CONTROLS, "\ufffd"))
         # A backslash before a `u` would start a code point for such databases, so the text is put together.
@@ -154,16 +154,9 @@ def _escape_dot(texts: Any) -> Any:
 _DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _GRAPHML: Final = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n'
 _GEXF: Final = '<gexf xmlns="http://www.gexf.net/1.2draft" version="1.2">\n<graph defaultedgetype="directed">\n'
-# There are no unsigned types, so 32 bits take a long, and 64 bits a text, which keeps all digits.
-_GRAPHML_TYPES: Final[Mapping[Scalar, str]] = {
-    Scalar.BOOL: "boolean",
-    Scalar.I32: "int",
-    Scalar.U32: "long",
-    Scalar.I64: "long",
-    Scalar.F32: "float",
-    Scalar.F64: "double",
-}
-_GEXF_TYPES: Final[Mapping[Scalar, str]] = {**_GRAPHML_TYPES, Scalar.I32: "integer"}
+# The types that a format calls by another name than GraphML does.
+_GRAPHML_TYPES: Final[Mapping[str, str]] = {}
+_GEXF_TYPES: Final = {"int": "integer"}
 # The ampersand comes first. Line breaks and tabs would become spaces in attributes.
 _ESCAPES: Final = (
     ("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\t", "&#9;"), ("\n", "&#10;"), ("\r", "&#13;"),
@@ -186,7 +179,7 @@ def write_graphml(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     yield b"</graph>\n</graphml>\n"
 
 
-def _attribute_ids(types: Sequence[Type], type_names: Mapping[Scalar, str]) -> _Attributes:
+def _attribute_ids(types: Sequence[Type], type_names: Mapping[str, str]) -> _Attributes:
     """Return the id of each attribute; properties of one name and type share it, whatever type of entity has them."""
     ids: dict[tuple[str, str, str], str] = {}
     for type_ in types:
@@ -250,17 +243,16 @@ def _gexf_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> Iterat
     yield f"</attvalues></{type_.kind}>\n"
 
 
-def _attribute_type(property_: Property, names: Mapping[Scalar, str]) -> str:
-    return "string" if property_.type.is_list else names.get(property_.type.scalar, "string")
+def _attribute_type(property_: Property, names: Mapping[str, str]) -> str:
+    name = "string" if property_.type.is_list else property_.type.scalar.facts.document_type
+    return names.get(name, name)
 
 
 def _plain_text(values: pa.Array[Any]) -> Any:
     """Return values as text, null where there is none: dates in ISO 8601, lists and vectors as JSON."""
     if pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type):
         return pc.if_else(pc.is_valid(values), iso_json_text(values), pa.scalar(None, pa.string()))
-    if pa.types.is_date64(values.type):
-        return datetime_texts(values)
-    return pc.cast(values, pa.string())
+    return time_texts(values) if values.type in PHYSICAL else pc.cast(values, pa.string())
 
 
 def _escape_xml(texts: Any) -> Any:
@@ -358,6 +350,11 @@ def column_names(type_: Type) -> list[str]:
     return list(dict.fromkeys(["id", *type_.ends, *sorted(type_.properties)]))
 
 
+def column_type(type_: Type, name: str) -> PropertyType:
+    """Return the type of a column: of a property, or of ids and endpoints, which are strings."""
+    return type_.properties[name].type if name in type_.properties else TEXT
+
+
 def split_batch(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Cut a batch where its values, blobs included, would outgrow a chunk."""
     if batch.num_rows == 0:
@@ -422,7 +419,7 @@ def _line_parts(
         yield None, f",{_quote(name)}:"
         if name in large:
             yield name, None
-        elif type_.properties[name].type.scalar is Scalar.BLOB:
+        elif type_.properties[name].type.is_blob:
             yield None, _encode_blobs(dataset, name, batch)
         else:
             yield None, iso_json_text(batch.column(name))

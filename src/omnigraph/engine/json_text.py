@@ -11,12 +11,33 @@ from base64 import b64encode
 from typing import Any, Final
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
+from omnigraph.lang.schema.arrow_schema import PHYSICAL
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.coerce import BLOB_PREFIX
+from omnigraph.rules.time_columns import time_texts
 
+_RECORD_OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 _STRING: Final = re.compile(rb'"[^"]*+"')
+
+
+def encode_record(record: Any) -> bytes:
+    """Return a dictionary as a line of NDJSON.
+
+    >>> encode_record({"type": "Photo", "data": {"raw": b"hi"}})
+    b'{"type":"Photo","data":{"raw":"base64:aGk="}}\\n'
+    """
+    try:
+        return orjson.dumps(record, default=_encode_value, option=_RECORD_OPTIONS)
+    except TypeError:
+        # Integers and texts that orjson refuses are left for the rules to report.
+        return json.dumps(record, default=_encode_value).encode() + b"\n"
+
+
+def _encode_value(value: Any) -> str:
+    return f"{BLOB_PREFIX}{b64encode(value).decode()}" if isinstance(value, bytes) else str(value)
 
 
 def find_repeated_member(text: bytes, value: object) -> str | None:
@@ -113,11 +134,11 @@ def iso_json_text(values: pa.Array[Any]) -> pa.Array[Any]:
     """
     type_ = values.type
     text: pa.Array[Any]
-    if pa.types.is_list(type_) and pa.types.is_date(type_.value_type):
+    if pa.types.is_list(type_) and type_.value_type in PHYSICAL:
         lists: Any = values
         text = pc.fill_null(join_lists(lists, iso_json_text(lists.flatten())), JSON_NULL)
-    elif pa.types.is_date(type_):
-        text = quote_texts(datetime_texts(values) if pa.types.is_date64(type_) else pc.cast(values, pa.string()))
+    elif type_ in PHYSICAL:
+        text = quote_texts(time_texts(values))
     else:
         text = json_text(values)
     return text
@@ -140,7 +161,7 @@ def has_json_text(type_: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
         return has_json_text(type_.value_type)
     is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
-    return is_number or pa.types.is_string(type_) or pa.types.is_date(type_)
+    return is_number or pa.types.is_string(type_) or type_ in PHYSICAL
 
 
 def _encode(values: pa.Array[Any]) -> Any:
@@ -149,15 +170,11 @@ def _encode(values: pa.Array[Any]) -> Any:
         return _encode_strings(values)
     if pa.types.is_floating(type_):
         return _encode_floats(values)
-    if pa.types.is_date32(type_):
-        return pc.cast(pc.cast(values, pa.int32()), pa.string())
-    if pa.types.is_date64(type_):
-        return pc.cast(pc.cast(values, pa.int64()), pa.string())
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
         lists: Any = values
         return join_lists(lists, json_text(lists.flatten()))
     assert has_json_text(type_), f"no JSON text for {type_}"
-    return pc.cast(values, pa.string())
+    return pc.cast(values.view(PHYSICAL.get(type_, type_)), pa.string())
 
 
 def _encode_strings(values: pa.Array[Any]) -> Any:
@@ -197,17 +214,6 @@ def string_bytes(lines: pa.Array[Any]) -> bytes:
     bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()
     return bytes(memoryview(data)[start:end]) if data is not None else b""
-
-
-DATETIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def datetime_texts(values: pa.Array[Any]) -> Any:
-    """Return a column of `DateTime` as texts in ISO 8601, with milliseconds."""
-    # Arrow takes date64 for whole days in some conversions, so the milliseconds are cast as numbers.
-    instants = pc.cast(values.view(pa.int64()).view(pa.timestamp("ms")), pa.string())
-    # Formatting by a pattern takes eight times as long.
-    return pc.binary_join_element_wise(pc.replace_substring(instants, " ", "T"), "Z", "")
 
 
 def quote_texts(texts: Any) -> Any:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from omnigraph.errors import CommitNotFound, GraphError, UsageError
 from omnigraph.ids import ULID_LENGTH, BranchId, CommitId, is_ulid
@@ -18,9 +18,8 @@ from omnigraph.limits import AMBIGUOUS_COMMITS_SHOWN, COMMIT_ID_CHARACTERS_MIN, 
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.part_protocols import AsOf as AsOf
 
-# A state: a revision as text, a manifest version, or a timestamp (naive means UTC).
-AsOf: TypeAlias = str | int | datetime
 HEAD: Final = "HEAD"
 _AT_EXPECTED: Final = (
     "`at` must be a branch, a tag, a commit id, `HEAD~1`, a manifest version, or a timestamp as text or datetime"

@@ -17,8 +17,11 @@ class Runners(Protocol):
         """Return the runner of tasks of a size; `local` if this process is the place for up to `local_max`."""
         ...
 
-    def by_input(self, size: int, frames: Iterable[Any], other_input: str) -> Runner:
-        """Return the runner of files of a size, or of where frames are; an error names an input for this process."""
+    def by_input(self, size: int, frames: Iterable[Any], other_input: str, local: Runner | None = None) -> Runner:
+        """Return the runner of files of a size, or of where frames are; an error names an input for this process.
+
+        `local` reads in this process, by default the threads that are set.
+        """
         ...
 
     def require(self) -> None:
@@ -32,10 +35,10 @@ class ThisProcess:
     def by_size(self, size: int, local_max: int, local: Runner = Threads()) -> Runner:  # noqa: B008 - it is frozen
         return local
 
-    def by_input(self, size: int, frames: Iterable[Any], other_input: str) -> Runner:
+    def by_input(self, size: int, frames: Iterable[Any], other_input: str, local: Runner | None = None) -> Runner:
         for _ in frames:
             raise UsageError(f"a distributed frame cannot be read in this process; {other_input}")
-        return input_threads()
+        return local or input_threads()
 
     def require(self) -> None:
         pass

@@ -7,25 +7,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
-from typing import ClassVar
 
 from omnigraph import clock
-from omnigraph.display import commit_note, html_text, summarize
+from omnigraph.display import html_text
 from omnigraph.docstrings import inherit_docs
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_target
 from omnigraph.engine.past_schemas import THEN, Reshaping, compare, compare_columns
 from omnigraph.engine.revisions import AsOf
 from omnigraph.engine.schema_data import DataCheck, SchemaRewrite, TypeChange, changed_keys
-from omnigraph.engine.session import GraphSession, SchemaCheck
+from omnigraph.engine.session import GraphSession, SchemaCheck, reports_progress
 from omnigraph.engine.tasks import TaskStore, graph_access
 from omnigraph.engine.write.staging import StagedCommit
 from omnigraph.engine.write.write_authorization import write_permissions
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import BranchId, new_ulid
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
-from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
+from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import catalog_of
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.schema.render import render_mermaid
@@ -38,36 +37,11 @@ from omnigraph.manifest.plan import UNNAMED, CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.part_protocols import SchemaProtocol
-from omnigraph.public_values import Commit, PublicValue
+from omnigraph.public_values import SchemaReceipt
 from omnigraph.source_files import schema_source
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.store import LostRace
 from omnigraph.stored_queries import QueryFolder, read_queries
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaReceipt(PublicValue):
-    """The outcome of an apply; without steps nothing was applied and there is no commit.
-
-    `purge_pending` lists what was hard-dropped: no commit, branch or tag shows it any more, and the next cleanup
-    removes its bytes.
-    """
-
-    computed: ClassVar = {"step_count": "step_count"}
-    supported: bool
-    applied: bool
-    graph_manifest_version: int
-    steps: tuple[Step, ...]
-    commit: Commit | None = None
-    purge_pending: tuple[str, ...] = ()
-
-    @property
-    def step_count(self) -> int:
-        """The number of steps."""
-        return len(self.steps)
-
-    def __repr__(self) -> str:
-        return summarize(self, *(step.render() for step in self.steps), commit_note(self.commit))
 
 
 def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
@@ -316,7 +290,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
         for name in compare_columns(old, new).dropped:
             property_ = old.properties[name]
             fields = kernel.dataset(snapshot, old.table_key).nested_field_ids(name)
-            is_blob = property_.type.scalar is Scalar.BLOB
+            is_blob = property_.type.is_blob
             label = f"{old.table_key}.{name}"
             purges.append(
                 Purge(pin.identity, property_.property_id, label, pin.path, now, fields, is_blob, _embeds(old, name))
@@ -409,6 +383,7 @@ class Schema(SchemaProtocol):
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False, branch: str = MAIN) -> MigrationPlan:
         return plan(self._session, schema_source(schema), allow_data_loss, branch)
 
+    @reports_progress
     def apply(
         self,
         schema: str | Path,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from omnigraph import public_values
 from omnigraph.engine.arguments import check_type, parse_message, strip_name
@@ -29,6 +30,7 @@ from omnigraph.engine.external_blobs import BlobReader, BlobRules
 from omnigraph.engine.past_schemas import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.revisions import AsOf, Revisions, check_version, commit_not_found
 from omnigraph.engine.runners import Runners, ThisProcess
+from omnigraph.engine.tasks import Progress, reporting_to
 from omnigraph.errors import BranchNotFound, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.lang.catalog import Catalog, TypeKey
@@ -40,6 +42,7 @@ from omnigraph.lang.schema.render import with_their_edges
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.lru import LruCache
 from omnigraph.manifest.history import CommitSource
+from omnigraph.manifest.intents import has_intents_on_disk
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import (
     MAIN,
@@ -95,8 +98,9 @@ class GraphSession:
     schema_check: SchemaCheck | None = None
     # External blobs that writes may copy; none by default.
     external_blobs: BlobRules | None = None
-    # Where the tasks of long operations run.
+    # Where the tasks of long operations run, and who watches them.
     runners: Runners = field(default_factory=ThisProcess)
+    progress: Progress | None = None
     _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
     _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
         default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
@@ -116,9 +120,9 @@ class GraphSession:
             return self
         return replace(self, kernel=self.kernel.with_message(parse_message(message)))
 
-    def running_on(self, runners: Runners) -> GraphSession:
-        """Return a session whose long operations run where `runners` choose."""
-        return replace(self, runners=runners)
+    def running_on(self, runners: Runners, progress: Progress | None = None) -> GraphSession:
+        """Return a session whose long operations run where `runners` choose, and report their progress."""
+        return replace(self, runners=runners, progress=progress)
 
     def blob_reader(self) -> BlobReader | None:
         """Return what reads the external blobs of one write; None if none are allowed."""
@@ -471,3 +475,40 @@ def _keep_origins(commit: Commit, visible: Collection[CommitId]) -> Commit:
     hidden |= {"commit"} if replayed is None else set()
     properties = {name: value for name, value in commit.properties.items() if name not in hidden}
     return replace(commit, parent=parent, merged_parent=merged_parent, properties=properties)
+
+
+def sweep_on_open(kernel: Kernel) -> None:
+    """Make sure that there is a graph, and settle what crashed operations have left in it."""
+    kernel.snapshot()
+    if not kernel.read_only and has_intents_on_disk(kernel.store):
+        from omnigraph.manifest.recovery import sweep_dead_intents
+
+        sweep_dead_intents(kernel)
+
+
+class HasSession(Protocol):
+    """An open graph, or a part of one such as its branches."""
+
+    @property
+    def _session(self) -> GraphSession: ...
+
+
+def session_of(graph: HasSession) -> GraphSession:
+    """Return the session of an open graph, for other parts of this package; not a stable interface."""
+    return graph._session
+
+
+_G = TypeVar("_G", bound=HasSession)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def reports_progress(method: Callable[Concatenate[_G, _P], _R]) -> Callable[Concatenate[_G, _P], _R]:
+    """Make a method of an open graph report to the `progress` of `Graph.on`."""
+
+    @wraps(method)
+    def run(self: _G, *arguments: _P.args, **options: _P.kwargs) -> _R:
+        with reporting_to(self._session.progress):
+            return method(self, *arguments, **options)
+
+    return cast(Callable[Concatenate[_G, _P], _R], run)

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import orjson
@@ -22,6 +22,7 @@ import pyarrow as pa
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.objects.schemes import STORES
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -167,7 +168,7 @@ def report_progress(stage: str, done: int, total: int, unit: Unit = "items") -> 
 
 
 class Runner(Protocol):
-    """Runs tasks: in threads of this process, or on Spark executors."""
+    """Runs tasks: in this thread, in threads of this process, or on Spark executors."""
 
     @property
     def engine(self) -> str: ...
@@ -183,6 +184,22 @@ class Runner(Protocol):
 
     def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
         """Return the column of values that a function makes of the batches of a distributed frame, where they are."""
+        ...
+
+    def map_groups(
+        self,
+        stage: str,
+        work: Callable[[P], Iterable[pa.RecordBatch]],
+        payloads: Sequence[P],
+        schema: str,
+        by: Sequence[str],
+        combine: Callable[[pa.Table], pa.Table],
+        combined: str,
+    ) -> list[dict[str, Any]]:
+        """Return the rows that `combine` makes of the batches of all tasks, one group of equal columns `by` at a time.
+
+        `schema` is of the batches and `combined` of the result, as a Spark schema in words.
+        """
         ...
 
 
@@ -221,6 +238,39 @@ class Threads:
 
     def map_frame(self, stage: str, frame: Any, work: MapBatches, schema: str) -> list[Any]:
         raise UsageError("a distributed frame is read where it is, not in this process; load a file or a table instead")
+
+    def map_groups(
+        self,
+        stage: str,
+        work: Callable[[P], Iterable[pa.RecordBatch]],
+        payloads: Sequence[P],
+        schema: str,
+        by: Sequence[str],
+        combine: Callable[[pa.Table], pa.Table],
+        combined: str,
+    ) -> list[dict[str, Any]]:
+        tables = [
+            pa.Table.from_batches(batches)
+            for batches in self.run(stage, lambda task: [*work(task)], payloads)
+            if batches
+        ]
+        if not tables:
+            return []
+        rows = pa.concat_tables(tables)
+        groups = rows.select(by).group_by([*by]).aggregate([]).to_pylist()
+        masks = (reduce(pc.and_, [pc.equal(rows[name], group[name]) for name in by]) for group in groups)
+        return [row for mask in masks for row in combine(rows.filter(mask)).to_pylist()]
+
+
+class ThisThread(Threads):
+    """Runs tasks one after the other where it is called, which is best for what is small."""
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        unit, weights = weigh_tasks(payloads, sizes)
+        report_progress(stage, 0, sum(weights), unit)
+        results = [work(payload) for payload in payloads]
+        report_progress(stage, sum(weights), sum(weights), unit)
+        return results
 
 
 def group_by_weight(items: Iterable[T], weigh: Callable[[T], int], weight_max: int) -> Iterator[list[T]]:

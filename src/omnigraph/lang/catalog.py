@@ -11,6 +11,11 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
+from omnigraph.lang.scalars import FLOATS as FLOATS
+from omnigraph.lang.scalars import INTEGERS as INTEGERS
+from omnigraph.lang.scalars import NUMBERS as NUMBERS
+from omnigraph.lang.scalars import Scalar as Scalar
+
 Kind = Literal["node", "edge"]
 KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
 
@@ -47,34 +52,6 @@ class TypeKey(str):
         return self.partition(":")[2]
 
 
-class Scalar(StrEnum):
-    """The base types, by their spelling in a schema."""
-
-    STRING = "String"
-    BLOB = "Blob"
-    BOOL = "Bool"
-    I32 = "I32"
-    I64 = "I64"
-    U32 = "U32"
-    U64 = "U64"
-    F32 = "F32"
-    F64 = "F64"
-    DATE = "Date"
-    DATETIME = "DateTime"
-    VECTOR = "Vector"
-
-
-INTEGERS = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
-FLOATS = frozenset({Scalar.F32, Scalar.F64})
-NUMBERS = INTEGERS | FLOATS
-INTEGER_RANGES: Final[Mapping[Scalar, tuple[int, int]]] = {
-    Scalar.I32: (-(2**31), 2**31 - 1),
-    Scalar.I64: (-(2**63), 2**63 - 1),
-    Scalar.U32: (0, 2**32 - 1),
-    Scalar.U64: (0, 2**64 - 1),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class PropertyType:
     """The type of a property or parameter.
@@ -98,14 +75,35 @@ class PropertyType:
         """True if values are single strings, including enum values."""
         return self.scalar is Scalar.STRING and not self.is_list
 
+    @property
+    def is_blob(self) -> bool:
+        return self.scalar is Scalar.BLOB
+
+    @property
+    def is_vector(self) -> bool:
+        return self.scalar is Scalar.VECTOR
+
+    @property
+    def is_array(self) -> bool:
+        """True if a value holds several: lists and vectors."""
+        return self.is_list or self.is_vector
+
+    @property
+    def item_type(self) -> PropertyType:
+        """The type of what a list or a vector holds."""
+        return PropertyType(Scalar.F32 if self.is_vector else self.scalar)
+
     def __str__(self) -> str:
         if self.enum_values is not None:
             base = f"enum({', '.join(self.enum_values)})"
-        elif self.scalar is Scalar.VECTOR:
+        elif self.is_vector:
             base = f"Vector({self.dimension})"
         else:
             base = self.scalar.value
         return (f"[{base}]" if self.is_list else base) + ("?" if self.nullable else "")
+
+
+TEXT: Final = PropertyType(Scalar.STRING)
 
 
 class MergeRule(StrEnum):
@@ -213,7 +211,7 @@ class _StoredType:
 
     @property
     def has_blobs(self) -> bool:
-        return any(item.type.scalar is Scalar.BLOB for item in self.properties.values())
+        return any(item.type.is_blob for item in self.properties.values())
 
 
 @dataclass(frozen=True, slots=True)

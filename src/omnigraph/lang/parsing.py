@@ -20,6 +20,7 @@ import lark
 from lark import Lark, Token, Tree, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
+from omnigraph.lang.scalars import Family, Scalar
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 
 # An unclosed string or comment extends to the end of the source, so that these scans stay linear.
@@ -135,7 +136,8 @@ def accepted_terminals(text: str, language: Language) -> frozenset[str]:
 
 
 def _read_grammar(language: Language) -> str:
-    return resources.files(language.package).joinpath("grammar.lark").read_text("utf-8")
+    text = resources.files(language.package).joinpath("grammar.lark").read_text("utf-8")
+    return text.replace("SCALARS", "|".join(scalar for scalar in Scalar if scalar.facts.family is not Family.VECTOR))
 
 
 def _check_bounds(text: str, language: Language) -> None:

@@ -10,10 +10,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from omnigraph.docstrings import merge_docstrings
+from omnigraph.part_protocols import ResolutionsInput
 from omnigraph.protocol.reads import HistoryProtocol, Params, ReadsProtocol
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
     from omnigraph.source_files import SourceInput
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from omnigraph.part_protocols import AsOf
+
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.query.physical_plan import Explanation
@@ -27,7 +29,7 @@ class ReadsProtocol(Protocol):
         *,
         name: str | None = None,
         branch: str = "main",
-        at: Any = None,
+        at: AsOf | None = None,
         names: Naming = "now",
     ) -> Result:
         """Run a read query against one snapshot of the graph.
@@ -65,7 +67,7 @@ class ReadsProtocol(Protocol):
         *,
         name: str | None = None,
         branch: str = "main",
-        at: Any = None,
+        at: AsOf | None = None,
         names: Naming = "now",
         profile: bool = False,
     ) -> Explanation:
@@ -93,7 +95,7 @@ class ReadsProtocol(Protocol):
         """
         ...
 
-    def snapshot(self, branch: str = "main", *, at: Any = None, names: Naming = "now") -> Any:
+    def snapshot(self, branch: str = "main", *, at: AsOf | None = None, names: Naming = "now") -> Any:
         """Return the newest snapshot of a branch, or that of a past state.
 
         Args:
@@ -114,7 +116,7 @@ class ReadsProtocol(Protocol):
         """
         ...
 
-    def at(self, at: Any, branch: str = "main", *, names: Naming = "now") -> Any:
+    def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> Any:
         """Return a read-only view of a past state.
 
         Args:
@@ -137,7 +139,7 @@ class ReadsProtocol(Protocol):
         ...
 
     def get(
-        self, type_name: str, key: Any, *, branch: str = "main", at: Any = None, names: Naming = "now"
+        self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, names: Naming = "now"
     ) -> dict[str, Any] | None:
         """Return one entity with its `id` and properties.
 
@@ -170,7 +172,7 @@ class ReadsProtocol(Protocol):
         *,
         entity: str = "node",
         branch: str = "main",
-        at: Any = None,
+        at: AsOf | None = None,
         names: Naming = "now",
     ) -> Any:
         """Find a blob without reading its bytes.
@@ -201,7 +203,7 @@ class ReadsProtocol(Protocol):
         self,
         branch: str = "main",
         *,
-        at: Any = None,
+        at: AsOf | None = None,
         types: Names = None,
         names: Naming = "now",
         format: Literal["ndjson", "graphml", "gexf", "dot", "cypher"] = "ndjson",  # noqa: A002 - as in `pipeline.export`
@@ -256,7 +258,7 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def commit(self, at: Any, branch: str = "main") -> Commit:
+    def commit(self, at: AsOf, branch: str = "main") -> Commit:
         """Return one commit, which may be on any branch.
 
         Args:
@@ -293,7 +295,9 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def log(self, type_name: str, key: Any, *, branch: str = "main", at: Any = None, limit: Any = None) -> EntityLog:
+    def log(
+        self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, limit: Any = None
+    ) -> EntityLog:
         """Return the commits that changed one entity, newest first.
 
         A merge is listed only if it combined both sides; where it took the entity from one side, the commits of that
@@ -318,7 +322,7 @@ class HistoryProtocol(Protocol):
         """
         ...
 
-    def blame(self, type_name: str, key: Any, *, branch: str = "main", at: Any = None) -> PropertyBlame:
+    def blame(self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None) -> PropertyBlame:
         """Return, for each property of one entity, the commit that last set it.
 
         A property that a merge took over is attributed to the commit of that side; to the merge itself only if the
@@ -344,8 +348,8 @@ class HistoryProtocol(Protocol):
 
     def diff(
         self,
-        a: Any,
-        b: Any,
+        a: AsOf,
+        b: AsOf,
         *,
         kinds: Names = None,
         types: Names = None,
@@ -381,7 +385,7 @@ class HistoryProtocol(Protocol):
 
     def commit_changes(
         self,
-        commit_id: str,
+        commit_id: AsOf,
         *,
         kinds: Names = None,
         types: Names = None,

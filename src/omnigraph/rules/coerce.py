@@ -8,9 +8,7 @@ An explicit null is a value: it is kept, and refused where the property is requi
 from __future__ import annotations
 
 import binascii
-import datetime as dt
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -21,31 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.ids import new_uuids
-from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, Default, Property, PropertyType, Scalar
-from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.lang.catalog import Default, Property, PropertyType
+from omnigraph.lang.scalars import RANGES, TIME_FORMS, Family, Scalar, narrow_float
+from omnigraph.lang.schema.arrow_schema import PHYSICAL, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.datetimes import (
-    DATE_RANGE,
-    DATETIME_RANGE,
-    DAY_MS,
-    are_in_calendar,
-    date_column,
-    datetime_column,
-    parse_days,
-    parse_milliseconds,
-)
+from omnigraph.rules.time_columns import is_in_range, parse_times
 
-RANGES: Final = {
-    **INTEGER_RANGES,
-    Scalar.DATE: DATE_RANGE,
-    Scalar.DATETIME: DATETIME_RANGE,
-}
-# Dates and times, and the integers that they are stored as.
-INSTANTS: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
-_NUMBERED: Final = {Scalar.DATE: pa.int32(), Scalar.DATETIME: pa.int64()}
 BLOB_PREFIX: Final = "base64:"
-_EPOCH: Final = dt.date(1970, 1, 1)
-_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Misfit(Exception):
@@ -65,14 +45,13 @@ def fit(value: object, type_: PropertyType) -> Any:
     """
     if value is None:
         return None
-    if type_.scalar is Scalar.VECTOR:
+    if type_.is_vector:
         return _vector(value, type_)
     if type_.is_list:
         items = as_sequence(value)
         if items is None:
             raise Misfit(f"{shown(value)} is not a list")
-        item = PropertyType(type_.scalar)
-        return [fit(element, item) for element in items]
+        return [fit(element, type_.item_type) for element in items]
     return _scalar(value, type_)
 
 
@@ -84,30 +63,17 @@ def as_sequence(value: object) -> Sequence[object] | None:
 
 
 def _scalar(value: object, type_: PropertyType) -> Any:
-    scalar = type_.scalar
     if isinstance(value, np.generic):
         value = value.item()
-    if scalar is Scalar.STRING and isinstance(value, str):
-        return _text(value)
-    if scalar is Scalar.BOOL and isinstance(value, bool):
-        return value
-    if scalar in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
-        return _integer(value, scalar)
-    if scalar in FLOATS and isinstance(value, int | float) and not isinstance(value, bool):
-        return _float(value, scalar)
-    if scalar in FLOATS and isinstance(value, Decimal):
-        # Decimals that a float keeps were converted as a column.
-        raise Misfit(f"{shown(value)} has more digits than `{scalar}` keeps; round it")
-    if scalar is Scalar.BLOB and isinstance(value, str | bytes):
-        return _blob(value)
-    if scalar in INSTANTS and not isinstance(value, bool):
-        stored = _timestamp(value, scalar)
+    kinds, store = _STORED_FROM[type_.scalar.facts.family]
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
+        stored = store(value, type_.scalar)
         if stored is not None:
             return stored
     raise Misfit(f"{shown(value)} is not a value of type `{type_}`", is_wrong_kind=True)
 
 
-def _text(value: str) -> str:
+def _text(value: str, scalar: Scalar) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -122,11 +88,13 @@ def _integer(value: int, scalar: Scalar) -> int:
     return value
 
 
-def _float(value: float, scalar: Scalar) -> float:
+def _float(value: float | Decimal, scalar: Scalar) -> float:
+    if isinstance(value, Decimal):
+        # Decimals that a float keeps were converted as a column.
+        raise Misfit(f"{shown(value)} has more digits than `{scalar}` keeps; round it")
     try:
         number = float(value)
-        if scalar is Scalar.F32:
-            struct.pack("<f", number)
+        narrow_float(number, scalar)
     except OverflowError:
         raise Misfit(f"{shown(value)} is too large for `{scalar}`") from None
     if not isfinite(number):
@@ -134,27 +102,17 @@ def _float(value: float, scalar: Scalar) -> float:
     return number
 
 
-def _timestamp(value: object, scalar: Scalar) -> int | None:
-    parse = parse_days if scalar is Scalar.DATE else parse_milliseconds
-    if isinstance(value, str):
-        parsed = parse(value)
-        if parsed is None:
-            raise Misfit(f"{shown(value)} is not a {scalar}; write it like {_EXAMPLES[scalar]}")
-        return parsed
-    if isinstance(value, dt.datetime):
-        aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
-        milliseconds = (aware - _EPOCH_UTC) // dt.timedelta(milliseconds=1)
-        return milliseconds // DAY_MS if scalar is Scalar.DATE else milliseconds
-    if isinstance(value, dt.date):
-        days = (value - _EPOCH).days
-        return days if scalar is Scalar.DATE else days * DAY_MS
-    return _integer(value, scalar) if isinstance(value, int) else None
+def _time(value: object, scalar: Scalar) -> int | None:
+    form = TIME_FORMS[scalar]
+    if not isinstance(value, str):
+        return _integer(value, scalar) if isinstance(value, int) else form.convert(value)
+    stored = form.read(value)
+    if stored is None:
+        raise Misfit(f"{shown(value)} is not a {scalar}; write it like {form.example}")
+    return stored
 
 
-_EXAMPLES: Final = {Scalar.DATE: "2024-01-31", Scalar.DATETIME: "2024-01-31T12:30:00Z"}
-
-
-def _blob(value: str | bytes) -> bytes:
+def _blob(value: str | bytes, scalar: Scalar) -> bytes:
     if isinstance(value, bytes):
         return value
     if not value.startswith(BLOB_PREFIX):
@@ -166,6 +124,17 @@ def _blob(value: str | bytes) -> bytes:
         return decode_blob(value)
     except ValueError:
         raise Misfit(f"{shown(value)} is not valid base64") from None
+
+
+# By family of types: what a value may be in Python, and how it is stored; None for a value of another kind.
+_STORED_FROM: Final[Mapping[Family, tuple[tuple[type, ...], Callable[[Any, Scalar], Any]]]] = {
+    Family.TEXT: ((str,), _text),
+    Family.BYTES: ((str, bytes), _blob),
+    Family.TRUTH: ((bool,), lambda value, _: value),
+    Family.INTEGER: ((int,), _integer),
+    Family.FLOAT: ((int, float, Decimal), _float),
+    Family.TIME: ((object,), _time),
+}
 
 
 def decode_blob(text: str) -> bytes:
@@ -180,9 +149,8 @@ def _vector(value: object, type_: PropertyType) -> list[float]:
         raise Misfit(f"{shown(value)} is not a list of {type_.dimension} numbers", is_wrong_kind=True)
     if len(items) != type_.dimension:
         raise Misfit(f"the vector has {len(items)} numbers, not {type_.dimension}")
-    element = PropertyType(Scalar.F32)
     try:
-        numbers = [_scalar(item, element) for item in items]
+        numbers = [_scalar(item, type_.item_type) for item in items]
     except Misfit as misfit:
         raise Misfit(f"the vector must hold finite numbers only: {misfit.reason}") from None
     return numbers
@@ -228,18 +196,18 @@ def decode_column(values: Sequence[object], type_: PropertyType) -> tuple[Column
 def _convert_all(values: Sequence[object], type_: PropertyType) -> Column | None:
     """Convert all values at once; None unless all of them have the usual Python type and fit."""
     try:
-        if type_.scalar is Scalar.VECTOR:
+        if type_.is_vector:
             return _vectors(values, type_.dimension or 0)
         if type_.is_list:
-            return _lists(values, PropertyType(type_.scalar))
-        return _CONVERTERS.get(type_.scalar, _plain)(values, type_)
+            return _lists(values, type_.item_type)
+        return _CONVERTERS.get(type_.scalar.facts.family, _plain)(values, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
         return None
 
 
 def _plain(values: Sequence[object], type_: PropertyType) -> Column | None:
-    expected = {Scalar.STRING: str, Scalar.BOOL: bool}.get(type_.scalar, int)
-    if not set(map(type, values)) <= {expected, _NULL}:
+    kinds, _ = _STORED_FROM[type_.scalar.facts.family]
+    if not set(map(type, values)) <= {*kinds, _NULL}:
         return None
     return pa.array(values, arrow_type(type_))
 
@@ -279,18 +247,18 @@ def loses_digits(decimals: Column, floats: Column) -> Numbers:
     return np.asarray(pc.fill_null(pc.not_equal(written, decimals), False).to_numpy(zero_copy_only=False), bool)
 
 
-def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:
+def _times(values: Sequence[object], type_: PropertyType) -> Column | None:
     kinds = set(map(type, values)) - {_NULL}
     if kinds <= {str}:
-        return _instants(pa.array(values, pa.string()), type_)
-    return _instants(pa.array(values, _NUMBERED[type_.scalar]), type_) if kinds <= {int} else None
+        return _stored_times(pa.array(values, pa.string()), type_)
+    return _stored_times(pa.array(values, PHYSICAL[arrow_type(type_)]), type_) if kinds <= {int} else None
 
 
-def _instants(column: Column, type_: PropertyType) -> Column | None:
-    """Convert strings or stored integers to a column of Date or DateTime."""
+def _stored_times(column: Column, type_: PropertyType) -> Column | None:
+    """Convert strings or stored integers to a column of dates or times."""
     if pa.types.is_string(column.type):
-        return (date_column if type_.scalar is Scalar.DATE else datetime_column)(column)
-    return column.view(arrow_type(type_)) if are_in_calendar(column) else None
+        return parse_times(column, type_.scalar)
+    return column.view(arrow_type(type_)) if is_in_range(column, type_.scalar) else None
 
 
 def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
@@ -303,12 +271,10 @@ def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
     return pa.array([decode_blob(value) if isinstance(value, str) else None for value in values], pa.large_binary())
 
 
-_CONVERTERS: Final[dict[Scalar, Callable[[Sequence[object], PropertyType], Column | None]]] = {
-    Scalar.F32: _floats,
-    Scalar.F64: _floats,
-    Scalar.DATE: _dates,
-    Scalar.DATETIME: _dates,
-    Scalar.BLOB: _blobs,
+_CONVERTERS: Final[Mapping[Family, Callable[[Sequence[object], PropertyType], Column | None]]] = {
+    Family.FLOAT: _floats,
+    Family.TIME: _times,
+    Family.BYTES: _blobs,
 }
 
 
@@ -363,8 +329,7 @@ def _convert_each(values: Sequence[object], type_: PropertyType) -> tuple[Column
     for row, value in enumerate(values):
         items = as_sequence(value) if type_.is_list else None
         if items is not None:
-            item = PropertyType(type_.scalar)
-            fitted.append([_fit_or_report(row, value, item, faults) for value in items])
+            fitted.append([_fit_or_report(row, value, type_.item_type, faults) for value in items])
         else:
             fitted.append(_fit_or_report(row, value, type_, faults))
     return from_fitted(fitted, type_), faults
@@ -380,9 +345,9 @@ def _fit_or_report(row: int, value: object, type_: PropertyType, faults: list[Fa
 
 def from_fitted(values: Sequence[Any], type_: PropertyType) -> Column:
     """Return a column of values that `fit` returned."""
-    if type_.is_list or type_.scalar not in INSTANTS:
-        return pa.array(values, arrow_type(type_))
-    return pa.array(values, _NUMBERED[type_.scalar]).view(arrow_type(type_))
+    stored = arrow_type(type_)
+    physical = PHYSICAL.get(stored)
+    return pa.array(values, stored) if physical is None else pa.array(values, physical).view(stored)
 
 
 # Input holds dates as strings or as the stored integers; a column holds one kind.
@@ -396,29 +361,32 @@ def reader_type(type_: PropertyType, dates: DateInput = "string") -> pa.DataType
     >>> str(reader_type(PropertyType(Scalar.F32))), str(reader_type(PropertyType(Scalar.DATE, is_list=True)))
     ('double', 'list<item: string>')
     """
-    if type_.scalar is Scalar.VECTOR or type_.is_list:
-        item = PropertyType(Scalar.F64 if type_.scalar is Scalar.VECTOR else type_.scalar)
-        return pa.list_(pa.field("item", reader_type(item, dates)))
-    if type_.scalar in INSTANTS and dates == "number":
-        return _NUMBERED[type_.scalar]
-    if type_.scalar in FLOATS:
+    if type_.is_array:
+        return pa.list_(pa.field("item", reader_type(type_.item_type, dates)))
+    stored, family = arrow_type(type_), type_.scalar.facts.family
+    if family is Family.FLOAT:
         # As everywhere else, a number is rounded to 64 bits first and from there to 32.
         return pa.float64()
-    return pa.string() if type_.scalar in INSTANTS or type_.scalar is Scalar.BLOB else arrow_type(type_)
+    if family is Family.TIME and dates == "number":
+        return PHYSICAL[stored]
+    return pa.string() if family in (Family.TIME, Family.BYTES) else stored
 
 
 def stored_column(column: Column, type_: PropertyType) -> Column | None:
     """Convert a column that was read as `reader_type` to the layout of its type; None if a value does not fit."""
-    if type_.scalar is Scalar.VECTOR:
+    if type_.is_vector:
         return _stored_vectors(column, type_.dimension or 0)
     if type_.is_list:
-        items = stored_column(column.values, PropertyType(type_.scalar))
+        items = stored_column(column.values, type_.item_type)
         return None if items is None else list_column(column.offsets, items, column.is_null())
-    if type_.scalar in FLOATS:
-        return _finite(column, type_)
-    if type_.scalar in INSTANTS:
-        return _instants(column, type_)
-    return _convert_all(column.to_pylist(), type_) if type_.scalar is Scalar.BLOB else column
+    match type_.scalar.facts.family:
+        case Family.FLOAT:
+            return _finite(column, type_)
+        case Family.TIME:
+            return _stored_times(column, type_)
+        case Family.BYTES:
+            return _convert_all(column.to_pylist(), type_)
+    return column
 
 
 def has_negative_zero(column: Column) -> bool:
@@ -450,7 +418,9 @@ def default_value(property_: Property, now_ms: int) -> Any:
 
 def _constant(default: Default, property_: Property, now_ms: int) -> Any:
     if default.kind == "now":
-        return now_ms // DAY_MS if property_.type.scalar is Scalar.DATE else now_ms
+        at = TIME_FORMS[property_.type.scalar].at
+        assert at is not None
+        return at(now_ms)
     return fit(default.value, property_.type)
 
 

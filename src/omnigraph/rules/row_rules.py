@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.catalog import NodeType, Scalar, Type
+from omnigraph.lang.catalog import NodeType, Type
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
 
@@ -53,7 +53,7 @@ def required(type_: Type, batch: pa.Table) -> Iterator[Breach]:
 def finite_vectors(type_: Type, batch: pa.Table) -> Iterator[Breach]:
     """E4: a vector holds finite numbers only."""
     for name, item in type_.properties.items():
-        if item.type.scalar is Scalar.VECTOR:
+        if item.type.is_vector:
             column = one_array(batch.column(name))
             if pc.all(pc.fill_null(pc.is_finite(column.flatten()), False), min_count=0).as_py():
                 continue

@@ -46,20 +46,11 @@ def _in_every_row(rule: row_rules.RowRule) -> Rule:
 
 
 ROW_CHECKS: Final[tuple[Rule, ...]] = tuple(map(_in_every_row, row_rules.ROW_RULES))
-RULES: Final[tuple[Rule, ...]] = (
-    *ROW_CHECKS,
-    distinct_ids,
-    new_ids,
-    unique,
-    endpoints,
-    orphans,
-    cardinality,
-)
-
-
-# Rules that rows break whatever else is in an input. Where lines of it cannot be read, the others would report what
+SET_RULES: Final[tuple[Rule, ...]] = (distinct_ids, new_ids, unique, endpoints, orphans, cardinality)
+RULES: Final[tuple[Rule, ...]] = (*ROW_CHECKS, *SET_RULES)
+# Set rules that rows break whatever else is in an input. Where lines of it cannot be read, the others would report what
 # only follows from that, such as edges of a node whose line is malformed.
-RULES_OF_ROWS_ALONE: Final[tuple[Rule, ...]] = (*ROW_CHECKS, distinct_ids, new_ids, unique)
+SET_RULES_OF_ROWS_ALONE: Final[tuple[Rule, ...]] = (distinct_ids, new_ids, unique)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +94,6 @@ def run_rules(
         rule(changes, committed, findings)
         violations += [(RULES.index(rule), violation) for violation in findings.violations]
     return violations
-
-
-def validate_malformed(changes: Changes, committed: Committed, malformed: Findings) -> Findings:
-    """Return malformed lines of an input together with the rules that its other lines break, in the order of lines."""
-    rules = RULES_OF_ROWS_ALONE
-    broken = run_rules(rules, changes, UnlessReplaced(changes, committed), VIOLATIONS_MAX)
-    findings = Findings(unit=malformed.unit, locate=malformed.locate)
-    findings.violations = merge_by_line(malformed.violations, [violation for _, violation in broken])
-    return findings
 
 
 def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:

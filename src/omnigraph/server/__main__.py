@@ -1,4 +1,4 @@
-"""`python -m omnigraph.server`: print the OpenAPI document, which is stored as `docs/openapi.json`."""
+"""`python -m omnigraph.server`: print the OpenAPI document."""
 
 import json
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypedDict
 
 from omnigraph import public_values
-from omnigraph.engine import schema
 from omnigraph.lang.catalog import Kind
 from omnigraph.lang.migrate.step import SchemaStep
+from omnigraph.lang.scalars import ParameterKind
 from omnigraph.public_values import Commit
 from omnigraph.wire import Op
-
-ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 
 
 class Health(TypedDict):
@@ -161,7 +159,7 @@ class SchemaPlan(TypedDict):
     steps: list[SchemaStep]
 
 
-class SchemaApplied(schema.SchemaReceipt):
+class SchemaApplied(public_values.SchemaReceipt):
     uri: str
 
 

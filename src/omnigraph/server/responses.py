@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
 from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.schema import SchemaReceipt
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph, session_of
+from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import (
     SERVER_ANSWER_BYTES_PER_SECOND_MIN,
     SERVER_STALL_SECONDS_MAX,
@@ -27,11 +27,11 @@ from omnigraph.limits import (
     SERVER_STREAM_WAIT_SECONDS,
     SERVER_STREAMS_BYTES_MAX,
 )
-from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
+from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt, SchemaReceipt
 from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
 from omnigraph.server.registry import ServedGraph
-from omnigraph.wire import JSON, Export, Invoke, Query
+from omnigraph.wire import JSON, Mutate, NewSchema, Query, arguments_of
 
 I = TypeVar("I")  # noqa: E741 - the input of a route
 
@@ -104,26 +104,40 @@ def receipt_response(
     return json_response({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
 
 
-def read_target(request: Query | Invoke | Export) -> tuple[str, AsOf | None]:
-    """Return the branch and state that a request reads; versions and timestamps are relative to the branch."""
-    if isinstance(request.snapshot, str) and request.branch is not None:
-        raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
-    branch = "main" if request.branch is None else request.branch.strip()
-    return branch, requested_state(request.at, request.snapshot, request.as_of)
+def arguments(request: Any) -> dict[str, Any]:
+    """Return the arguments of a graph's method that a request gives; what it leaves out has the default of the method.
+
+    Queries and schemas are always text: of a string, a graph would ask whether it is the path of a file.
+    """
+    kind: Any = type(request)
+    named = {name: getattr(request, member) for member, name in arguments_of(kind).items()}
+    # Under these names, `at` was known in earlier releases.
+    named = {name: value for name, value in named.items() if value is not None and name not in ("snapshot", "as_of")}
+    if (state := requested_state(request)) is not None:
+        named["at"] = state
+    if "branch" in named:
+        named["branch"] = named["branch"].strip()
+    if isinstance(request, Query | Mutate):
+        named["source"] = Source("query.gq", request.query)
+    if isinstance(request, NewSchema):
+        named["schema"] = Source("schema.pg", request.schema_source)
+    return named
 
 
-def requested_state(at: str | int | None, snapshot: str | int | None, as_of: str | None = None) -> AsOf | None:
+def requested_state(request: Any) -> AsOf | None:
     """Return the state that a request names, by `at` or by one of its earlier names."""
-    states = {"at": at, "snapshot": snapshot, "as_of": as_of}
+    states = {name: getattr(request, name, None) for name in ("at", "snapshot", "as_of")}
+    if isinstance(states["snapshot"], str) and getattr(request, "branch", None) is not None:
+        raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
     named = [f"`{name}`" for name, value in states.items() if value is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} both say which state to read; give one of them")
-    if as_of is None:
-        return snapshot if at is None else at
+    if states["as_of"] is None:
+        return states["snapshot"] if states["at"] is None else states["at"]
     try:
-        return datetime.fromisoformat(as_of)
+        return datetime.fromisoformat(states["as_of"])
     except ValueError:
-        raise UsageError(f"`as_of` must be a timestamp such as 2026-01-31T12:00:00Z, got `{as_of}`") from None
+        raise UsageError(f"`as_of` must be a timestamp such as 2026-01-31T12:00:00Z, got `{states['as_of']}`") from None
 
 
 class Streams:

@@ -1,1 +1,4 @@
-"""The Spark session, tasks on its executors, and the Java runtime it needs."""
+"""What is Spark's: session, Java runtime, tasks on executors, the data source, and DataFrames of diffs and queries.
+
+The only importer of `pyspark`, beside the declared pipelines.
+"""

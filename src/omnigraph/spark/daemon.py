@@ -8,12 +8,20 @@ from __future__ import annotations
 import gc
 import warnings
 
-warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
-import pyspark.daemon  # noqa: E402 - the import raises the warning
+def main() -> None:
+    # Lance warns of forks as soon as it is imported.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    import pyspark.daemon
+    import pyspark.worker
 
-if __name__ == "__main__":
+    import omnigraph.engine.load.stage_split  # noqa: F401 - its workers are forked with what tasks need
+
     # A worker collects garbage after each task. Frozen imports are passed over, and their pages stay shared.
     gc.collect()
     gc.freeze()
     pyspark.daemon.manager()
+
+
+if __name__ == "__main__":
+    main()

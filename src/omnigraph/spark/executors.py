@@ -78,6 +78,24 @@ class Executors:
 
         return [row[0] for row in run_job(frame.sparkSession, stage, frame.mapInArrow(work, schema).collect)]
 
+    def map_groups(
+        self,
+        stage: str,
+        work: Callable[[P], Iterable[Any]],
+        payloads: Sequence[P],
+        schema: str,
+        by: Sequence[str],
+        combine: Callable[[Any], Any],
+        combined: str,
+    ) -> list[dict[str, Any]]:
+        from omnigraph.spark.session import run_job
+
+        def job() -> list[Any]:
+            rows = map_tasks(self.spark, work, payloads, schema)
+            return list(rows.groupBy(*by).applyInArrow(combine, combined).collect())
+
+        return [row.asDict() for row in run_job(self.spark, stage, job)] if payloads else []
+
 
 def map_tasks(spark: Any, work: Callable[[P], Iterable[Any]], payloads: Sequence[P], schema: Any) -> Any:
     """Return a lazy frame of the Arrow batches that a function yields; each payload is a task of its own."""
@@ -167,13 +185,13 @@ class RunnerChoice:
                 raise
             return local
 
-    def by_input(self, size: int, frames: Iterable[Any], other_input: str) -> Runner:
+    def by_input(self, size: int, frames: Iterable[Any], other_input: str, local: Runner | None = None) -> Runner:
         """Return the runner for files of a size, or where DataFrames are; an error names an input for this process."""
         for frame in frames:
             if self.engine == "local":
                 raise UsageError(f"a DataFrame needs Spark; omit `engine`, or {other_input}", engine=self.engine)
             return Executors(frame.sparkSession)
-        return self.by_size(size, LOAD_LOCAL_BYTES_MAX, input_threads())
+        return self.by_size(size, LOAD_LOCAL_BYTES_MAX, local or input_threads())
 
     def require(self) -> None:
         """Fail early if Spark was asked for and does not start."""

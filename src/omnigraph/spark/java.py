@@ -75,10 +75,15 @@ def _java_version(java: str) -> int:
 
 def _write_shim(java: str, version: int, cache: Path) -> str:
     home = cache / f"java-{version}-{sha256(java.encode()).hexdigest()[:8]}"
-    shim = home / "bin" / "java"
-    shim.parent.mkdir(parents=True, exist_ok=True)
-    temporary = shim.with_name(f"java.{os.getpid()}")
-    temporary.write_text(_SHIM.format(module=_MODULE, java=java))
-    temporary.chmod(0o755)
-    temporary.replace(shim)
+    write_script(home / "bin" / "java", _SHIM.format(module=_MODULE, java=java))
     return str(home)
+
+
+def write_script(path: Path, text: str) -> str:
+    """Write a program that other processes may be starting meanwhile, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.chmod(0o755)
+    temporary.replace(path)
+    return str(path)

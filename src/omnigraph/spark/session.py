@@ -28,6 +28,7 @@ from omnigraph.extras import requiring_extra
 from omnigraph.ids import new_ulid
 from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 from omnigraph.spark.java import find_java
+from omnigraph.spark.worker_python import worker_python
 
 T = TypeVar("T")
 # The modules of Py4J that log.
@@ -171,10 +172,10 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
     cache = cache_folder()
     java_home, version = find_java(cache)
     os.environ["JAVA_HOME"] = java_home
-    # Workers run the interpreter of the driver; numerical libraries leave the cores to Spark.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     is_local = master is None or _is_local(master)
+    # Workers run the interpreter of the driver; numerical libraries leave the cores to Spark.
+    python = worker_python(cache) if is_local else sys.executable
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     builder = builder_of.builder.appName("omnigraph").master(with_task_retries(master))
     options = dict(_OPTIONS)
     if is_local:
@@ -183,7 +184,7 @@ def _start(builder_of: Any, master: str | None, extra_options: Mapping[str, str]
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in {**options, **extra_options}.items():
         builder = builder.config(name, value)
-    with _keep_interrupt_handler(), warnings.catch_warnings():
+    with _keep_interrupt_handler(), _default_setting("PYSPARK_PYTHON", python), warnings.catch_warnings():
         # The fork that starts the JVM never runs Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
@@ -225,6 +226,19 @@ def cache_folder() -> Path:
     except OSError:
         return Path(tempfile.mkdtemp(prefix="omnigraph-"))
     return folder
+
+
+@contextmanager
+def _default_setting(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for a block, unless it is set."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 @contextmanager

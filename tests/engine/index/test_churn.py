@@ -17,8 +17,8 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index import exact_knn, index_build, text_search, vector_search
 from omnigraph.store.read import live_rows
 from omnigraph.store.write import compaction
+from tests.engine.index.churn_world import World, schema
 from tests.engine.index.test_coverage import lie
-from tests.support.index_churn_world import World, schema
 from tests.support.s3_server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
 from omnigraph.lang.catalog import TypeKey
+from tests.engine.write.racing_writer import race
 from tests.engine.write.test_concurrency import THREADS, at_once, once
 from tests.support.fleet_worker import rewrite
 from tests.support.kernel_fixtures import check_invariants
 from tests.support.maintenance_fixtures import elsewhere
-from tests.support.racing_writer import race
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.write_fixtures import create, rows, run
 

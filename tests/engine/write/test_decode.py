@@ -20,7 +20,7 @@ from omnigraph.engine.input.ndjson.reader import decode, read_compatible
 from omnigraph.lang.catalog import FLOATS, PropertyType, TypeKey
 from omnigraph.rules import coerce
 from omnigraph.rules.delta import Findings
-from tests.support.ndjson_generator import TYPES, text
+from tests.engine.write.ndjson_generator import TYPES, text
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,7 @@ def _unescaped(texts: Any, column: Any, name: bytes) -> bool:
 PARSE_OPTIONS = pyarrow.json.ParseOptions
 READER_TYPE = coerce.reader_type
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "any bytes are Unicode": (fast_path, "_is_unicode", lambda texts: True),
+    "any bytes are Unicode": (fast_path, "is_unicode", lambda texts: True),
     "null counts as absent": (fast_path, "_is_absent", lambda texts, column, name: True),
     "an escaped name is overlooked": (fast_path, "_is_absent", _unescaped),
     "zeros keep any sign": (fast_path, "has_negative_zero", lambda column: False),

@@ -150,7 +150,7 @@ def test_get_finds_an_edge_by_its_key(graph: og.Graph) -> None:
 
 
 def test_verify_finds_ids_that_do_not_follow_from_the_key(graph: og.Graph) -> None:
-    from omnigraph.engine.maintain.verify import find_wrong_ids
+    from omnigraph.engine.maintain.verify_ids import find_wrong_ids
 
     type_ = graph.schema.edges["Knows"]
     rows = pa.table({"id": ['["ann","bob"]', "x", None], "src": ["ann"] * 3, "dst": ["bob"] * 3})

@@ -166,7 +166,7 @@ def test_limits_hold_append_and_merge_but_not_overwrite(graph: Graph) -> None:
 
 
 def test_too_many_bytes_of_one_type_are_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.load.ingest.WRITE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("omnigraph.engine.load.load.WRITE_BYTES_MAX", 1_000)
     lines = [port("a" * 600), port("b" * 600)]
     for mode in ("append", "overwrite"):
         refused(graph, "N11", lambda: load(graph, *lines, mode=mode))  # noqa: B023 - run at once
@@ -344,7 +344,7 @@ def test_byte_order_mark_and_last_line_without_end_are_fine(graph: Graph) -> Non
 
 
 def test_columns_of_many_chunks_are_put_together(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.load.ingest.INGEST_CHUNK_RECORDS", 7)
+    monkeypatch.setattr("omnigraph.engine.input.read_split.INGEST_CHUNK_RECORDS", 7)
     load(graph, *(port(f"Z{number}") for number in range(50)))
     assert len(rows(graph, P)) == 52
     error = refused(

@@ -13,6 +13,10 @@ import pyarrow.csv
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.input import spool
+from omnigraph.engine.load import load
+from omnigraph.engine.load.buckets import InBuckets
+from omnigraph.engine.load.memory import InMemory
 from omnigraph.limits import LOAD_MEMORY_BYTES_MAX, WRITE_ENTITIES_MAX
 
 SCHEMA = "node Person { name: String @key  age: I64? }\nedge Knows: Person -> Person"
@@ -66,7 +70,8 @@ KINDS = ["dictionaries", "iterator", "bytes", "path", "paths", "binary file", "t
 def test_load_takes_every_kind_and_size(
     kind: str, count: int, memory: int, graph: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", memory)
+    for module in (load, spool):
+        monkeypatch.setattr(module, "LOAD_MEMORY_BYTES_MAX", memory)
     receipt = graph.load(**inputs(kind, count), branch="review", from_branch="main")
     assert (receipt.total_entities, receipt.branch_created) == (count, True)
     assert graph.get("Person", f"p{count - 1}", branch="review") == {
@@ -74,23 +79,41 @@ def test_load_takes_every_kind_and_size(
         "name": f"p{count - 1}",
         "age": count - 1,
     }
-    is_bulk = memory == 1 or kind in ("paths", "reader", "csv")
-    assert graph.commit(receipt.commit_id or "").kind == ("load" if is_bulk else "ingest")
+    assert graph.commit(receipt.commit_id or "").kind == "load"
 
 
-@pytest.mark.parametrize("kind", ["dictionaries", "bytes", "path", "table"])
-def test_size_is_known_before_anything_is_decoded(kind: str, graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", 10_000)
-    monkeypatch.setattr("omnigraph.engine.load.ingest.Reader.read", None)
-    receipt = graph.load(**inputs(kind, 2_000))
-    assert (receipt.total_entities, graph.commit(receipt.commit_id or "").kind) == (2_000, "load")
+@pytest.fixture
+def stagings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note where inputs are staged, and how often."""
+    staged: list[str] = []
+    for kind in (InMemory, InBuckets):
+
+        def stage(self: Any, *tasks: Any, kind: Any = kind, real: Any = kind.stage) -> None:
+            staged.append(kind.__name__)
+            real(self, *tasks)
+
+        monkeypatch.setattr(kind, "stage", stage)
+    return staged
 
 
-def test_size_that_was_guessed_too_low_is_found_out(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.load.ingest.LOAD_MEMORY_BYTES_MAX", 20_000)
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_is_known_before_anything_is_decoded(
+    kind: str, graph: og.Graph, stagings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (load, spool):
+        monkeypatch.setattr(module, "LOAD_MEMORY_BYTES_MAX", 10_000)
+    for count in (2, 2_000):
+        graph.load(**inputs(kind, count))
+    assert stagings == ["InMemory", "InBuckets"]
+
+
+def test_size_that_was_guessed_too_low_costs_memory_only(
+    graph: og.Graph, stagings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (load, spool):
+        monkeypatch.setattr(module, "LOAD_MEMORY_BYTES_MAX", 20_000)
     people = [*records(200), {"type": "Person", "data": {"name": "long" * 10_000}}]
-    receipt = graph.load(people)
-    assert (receipt.total_entities, graph.commit(receipt.commit_id or "").kind) == (201, "load")
+    assert (graph.load(people).total_entities, stagings) == (201, ["InMemory"])
 
 
 def test_load_of_wrong_data_writes_nothing(graph: og.Graph) -> None:

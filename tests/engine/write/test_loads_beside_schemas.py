@@ -10,10 +10,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.load import ingest
 from omnigraph.engine.load.transaction import LoadTransaction
 from omnigraph.errors import DataError, ReadSetChanged
 from tests.support.merge_fixtures import content
+from tests.support.pipeline_fixtures import staging_in_files
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,8 @@ def small(graph: og.Graph, **options: Any) -> object:
 
 
 def bulk(graph: og.Graph, **options: Any) -> object:
-    return pipeline.load(graph, nodes={"Person": [row["data"] for row in ROWS]}, engine="local", **options)
+    with staging_in_files():
+        return pipeline.load(graph, nodes={"Person": [row["data"] for row in ROWS]}, engine="local", **options)
 
 
 WRITES = pytest.mark.parametrize("write", [small, bulk])
@@ -53,24 +54,15 @@ WRITES = pytest.mark.parametrize("write", [small, bulk])
 
 def apply_once(patch: pytest.MonkeyPatch, uri: str, schema: str) -> None:
     """Apply a schema from another handle when a load has been read, and nothing of it was prepared."""
-    real_write, real_prepare = ingest._write, LoadTransaction._prepare
+    real = LoadTransaction.publish
     applied: list[object] = []
 
-    def apply() -> None:
+    def publish(self: LoadTransaction, *arguments: Any) -> Any:
         if not applied:
             applied.append(og.open(uri).schema.apply(schema))
+        return real(self, *arguments)
 
-    def write(*arguments: Any) -> Any:
-        apply()
-        return real_write(*arguments)
-
-    def prepare(self: LoadTransaction, snapshot: Any) -> Any:
-        plan = real_prepare(self, snapshot)
-        apply()
-        return plan
-
-    patch.setattr(ingest, "_write", write)
-    patch.setattr(LoadTransaction, "_prepare", prepare)
+    patch.setattr(LoadTransaction, "publish", publish)
 
 
 @pytest.fixture
@@ -107,10 +99,10 @@ def test_load_conflicts_if_its_own_type_changed(
 
 def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = SCHEMA + "edge Likes: Person -> Person"
-    real = ingest._write
+    real = LoadTransaction.publish
     applied: list[bool] = []
 
-    def write(*arguments: Any) -> Any:
+    def publish(*arguments: Any) -> Any:
         if not applied:
             applied.append(True)
             other = og.open(graph.uri)
@@ -118,7 +110,7 @@ def test_overwrite_sees_edges_of_a_type_that_came_meanwhile(graph: og.Graph, mon
             other.ingest([{"edge": "Likes", "from": "bob", "to": "bob"}])
         return real(*arguments)
 
-    monkeypatch.setattr(ingest, "_write", write)
+    monkeypatch.setattr(LoadTransaction, "publish", publish)
     with pytest.raises((DataError, ReadSetChanged)):
         small(graph, mode="overwrite")
     assert content(graph)["node:Person"].keys() == {"bob"}

@@ -20,13 +20,8 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.rules import validate as validation
-from omnigraph.rules.validate import RULES
-from tests.support.examples import examples
-from tests.support.failpoint_actions import fail_with
-from tests.support.write_crash_child import Killer
-from tests.support.write_fixtures import rows, state
-from tests.support.write_model_actions import (
+from tests.engine.write.write_crash_child import Killer
+from tests.engine.write.write_model_actions import (
     FRESH,
     Step,
     draw_apply,
@@ -35,8 +30,12 @@ from tests.support.write_model_actions import (
     draw_write,
     perform,
 )
-from tests.support.write_model_graph import Image, Model
-from tests.support.write_model_schema import Schema, schemas
+from tests.engine.write.write_model_graph import Image, Model
+from tests.engine.write.write_model_schema import Schema, schemas
+from tests.support.examples import examples
+from tests.support.failpoint_actions import fail_with
+from tests.support.rule_seams import without_rule
+from tests.support.write_fixtures import rows, state
 
 pytestmark = pytest.mark.slow
 
@@ -193,7 +192,7 @@ MUTANTS = (pytest.param("enum_values", marks=pytest.mark.long), "distinct_ids", 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_histories_without_a_rule_disagree_with_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "RULES", tuple(one for one in RULES if one.__name__ != name))
+    without_rule(monkeypatch, name)
     with pytest.raises((AssertionError, ExceptionGroup)):
         run_histories(400, 10, phases=(Phase.generate,), derandomize=True, report_multiple_bugs=False, database=None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.engine.write.pending_changes import PendingType
 from omnigraph.rules.delta import without
-from tests.support.mutation_run import run_world
+from tests.engine.write.mutation_run import run_world
 
 # Mutants of the model, each with a world that tells it from the engine.
 MUTANTS = {

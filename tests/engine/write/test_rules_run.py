@@ -13,6 +13,7 @@ from omnigraph.graph import Graph
 from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Changes, Committed, Findings
 from omnigraph.rules.validate import RULES
+from tests.support.rule_seams import replace_rules, without_rule
 from tests.support.write_fixtures import create, load, run
 
 SCHEMA = """
@@ -46,10 +47,6 @@ def graph(tmp_path: Path) -> Graph:
     return create(tmp_path / "g", SCHEMA, *DATA)
 
 
-def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(validation, "RULES", tuple(rule for rule in RULES if rule.__name__ != name))
-
-
 def attempt(action: Callable[[], object]) -> bool:
     """Return whether an action is refused by a rule; a crash further on counts as let through."""
     try:
@@ -73,9 +70,10 @@ def test_both_writers_run_every_rule(graph: Graph, monkeypatch: pytest.MonkeyPat
             ran.append(rule.__name__)
             rule(changes, committed, findings)
 
+        check.__name__ = rule.__name__
         return check
 
-    monkeypatch.setattr(validation, "RULES", tuple(spy(rule) for rule in RULES))
+    replace_rules(monkeypatch, spy)
     actions = (partial(run, graph, 'insert N {k: "b"}'), partial(load, graph, '{"type":"N","data":{"k":"c"}}'))
     for action in actions:
         ran.clear()
@@ -91,7 +89,7 @@ def test_mutation_without_a_rule_lets_its_breach_through(
     assert body is not None
     params, values = ("$x: String", {"x": "q"}) if "$x" in body else ("", {})
     assert attempt(lambda: run(graph, body, params, **values))
-    without(monkeypatch, name)
+    without_rule(monkeypatch, name)
     assert not attempt(lambda: run(graph, body, params, **values))
 
 
@@ -105,5 +103,5 @@ def test_ingest_without_a_rule_lets_its_breach_through(
     if name == "orphans":
         load(graph, EDGE)
     assert attempt(lambda: load(graph, *lines, mode=mode))
-    without(monkeypatch, name)
+    without_rule(monkeypatch, name)
     assert not attempt(lambda: load(graph, *lines, mode=mode))

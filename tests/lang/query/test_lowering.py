@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from omnigraph.lang.query import ir
+from tests.lang.query.query_interpreter import Graph, load_graph, run
 from tests.support.query_fixtures import FIXTURES, compiled, read_text
-from tests.support.query_interpreter import Graph, load_graph, run
 
 
 @cache

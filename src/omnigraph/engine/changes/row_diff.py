@@ -19,11 +19,13 @@ from omnigraph.engine.past_schemas import ADDED_VALUE
 from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.delta import one_array
 from omnigraph.store.blobs.cells import blob_locations, have_same_bytes
 from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.read import version_diff
 from omnigraph.store.read.dataset import Dataset
-from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, blob_sizes, read_blobs
-from omnigraph.store.read.version_diff import moved_rows
+from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID, RowIds, blob_sizes, read_blobs
+from omnigraph.store.read.version_diff import Moved, moved_estimate, moved_rows, stored_size
 
 Mask = NDArray[np.bool_]
 
@@ -79,6 +81,7 @@ def _equal_lists(left: Any, right: Any) -> Mask:
 
 BEFORE: Final = "before"
 AFTER: Final = "after"
+_PLACE: Final = (pa.field(ROW_ADDRESS, pa.uint64()), pa.field(ROW_ID, pa.uint64()))
 _NOTHING: Final = pa.table({"id": pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
 
 
@@ -119,7 +122,7 @@ class _Bytes:
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
         valid = pc.is_valid(rows.column(name).combine_chunks())
-        payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
+        payloads = read_blobs(dataset, name, row_ids.filter(valid))
         values = pa.array([payload or b"" for payload in payloads], pa.large_binary())
         return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, values)
 
@@ -129,7 +132,24 @@ AS_BYTES: Final = _Bytes()
 
 def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = AS_BYTES) -> RowChanges:
     """Return what changed, at a cost proportional to the change; None stands for a version without the type."""
-    return compare(before, after, candidates(before, after), blobs)
+    return compare(*read_moved_rows(before, after), blobs)
+
+
+def read_moved_rows(before: Dataset | None, after: Dataset | None) -> tuple[StoredRows, StoredRows]:
+    """Read the rows of each version that may differ from the other."""
+    known = after or before
+    assert known is not None, "a type that never existed cannot change"
+    old, new = moved_row_ids(before, after)
+    return read_rows(before or known, old), read_rows(known, new)
+
+
+def moved_row_ids(before: Dataset | None, after: Dataset | None) -> tuple[RowIds, RowIds]:
+    """Return the rows of each version that may differ from the other, by row id in ascending order."""
+    if before is None or after is None or _regains(before, after):
+        old, new = (all_rows(dataset).column(ROW_ID).to_numpy() for dataset in (before, after))
+    else:
+        old, new = version_diff.moved_row_ids(before, after)
+    return np.sort(old), np.sort(new)
 
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
@@ -137,6 +157,11 @@ def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
     if before is None or after is None or _regains(before, after):
         return paired_rows(all_rows(before), all_rows(after))
     return paired_rows(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+
+
+def candidates_estimate(before: Dataset, after: Dataset) -> Moved:
+    """Return about how much `candidates` would look at."""
+    return stored_size(before) + stored_size(after) if _regains(before, after) else moved_estimate(before, after)
 
 
 def _regains(before: Dataset, after: Dataset) -> bool:
@@ -158,93 +183,99 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
     return {_property(field) for field in dataset.schema} - added
 
 
-def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = AS_BYTES) -> RowChanges:
-    """Return how candidate rows changed; each version is read once."""
-    old, new = rows.column(BEFORE), rows.column(AFTER)
-    was, is_ = as_mask(pc.is_valid(old)), as_mask(pc.is_valid(new))
-    left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
-    changed = was & is_
-    if left is not None and right is not None and changed.any():
-        changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows of one version as they are stored: with blob descriptors, row ids and row addresses."""
+
+    dataset: Dataset
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return self.rows.num_rows
+
+    @property
+    def ids(self) -> Any:
+        return one_array(self.rows.column("id"))
+
+    @property
+    def row_ids(self) -> Any:
+        return one_array(self.rows.column(ROW_ID))
+
+    def take(self, rows: Any) -> StoredRows:
+        return StoredRows(self.dataset, self.rows.take(rows))
+
+
+def read_rows(dataset: Dataset, row_ids: RowIds) -> StoredRows:
+    """Read rows of a version by row id."""
+    ids = pa.array(row_ids, pa.uint64())
+    if not len(ids):
+        return StoredRows(dataset, pa.schema([*dataset.schema, *_PLACE]).empty_table())
+    rows = stored(dataset, ids)
+    return StoredRows(dataset, rows.select([*dataset.schema.names, ROW_ADDRESS]).append_column(ROW_ID, ids))
+
+
+def compare(old: StoredRows, new: StoredRows, blobs: BlobColumns = AS_BYTES) -> RowChanges:
+    """Return how the rows of two versions differ, by their ids."""
+    matches = pc.index_in(old.ids, value_set=new.ids)
+    is_paired, partners = as_mask(pc.is_valid(matches)), matches.drop_null()
+    left, right = old.take(np.flatnonzero(is_paired)), new.take(partners)
+    changed = np.flatnonzero(~_equal_rows(left, right))
+    is_new = np.ones(len(new), np.bool_)
+    is_new[partners.to_numpy()] = False
+    return RowChanges(
+        inserted=_images(new, np.flatnonzero(is_new), blobs),
+        deleted=_images(old, np.flatnonzero(~is_paired), blobs),
+        before=_images(left, changed, blobs),
+        after=_images(right, changed, blobs),
+    )
+
+
+def compare_candidates(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:
+    """Return how candidate rows changed."""
     known = after or before
     assert known is not None, "a type that never existed cannot change"
-    old_schema, new_schema = logical_schema(before or known), logical_schema(known)
-    return RowChanges(
-        inserted=_images(new_schema, right, is_ & ~was, blobs),
-        deleted=_images(old_schema, left, was & ~is_, blobs),
-        before=_images(old_schema, left, changed, blobs),
-        after=_images(new_schema, right, changed, blobs),
-    )
+    old, new = (rows.column(name).drop_null().to_numpy() for name in (BEFORE, AFTER))
+    return compare(read_rows(before or known, old), read_rows(known, new))
 
 
 def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> pa.Table:
     """Return the candidates that really differ."""
     if before is None or after is None:
         return rows
-    old, new = rows.column(BEFORE), rows.column(AFTER)
-    both = as_mask(pc.is_valid(old)) & as_mask(pc.is_valid(new))
-    left, right = _read_rows(before, old, both), _read_rows(after, new, both)
-    if left is None or right is None:
+    both = as_mask(pc.is_valid(rows.column(BEFORE))) & as_mask(pc.is_valid(rows.column(AFTER)))
+    if not both.any():
         return rows
+    pairs = rows.filter(pa.array(both))
+    left, right = (
+        read_rows(dataset, pairs.column(name).to_numpy()) for dataset, name in ((before, BEFORE), (after, AFTER))
+    )
     both[both] = _equal_rows(left, right)
     return rows.filter(pa.array(~both))
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Rows of one version by row id, with blob descriptors, and their positions among all candidates."""
-
-    dataset: Dataset
-    row_ids: Any
-    rows: pa.Table
-    positions: Mask
-
-    def only(self, positions: Mask) -> _Read:
-        """Return those of the rows that are at some of the positions, without a copy if these are all."""
-        selected = positions[self.positions]
-        if selected.all():
-            return self
-        mask = pa.array(selected)
-        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), positions)
-
-
-def _read_rows(dataset: Dataset | None, row_ids: Any, mask: Mask) -> _Read | None:
-    if dataset is None or not mask.any():
-        return None
-    selected_ids = row_ids.filter(pa.array(mask))
-    return _Read(dataset, selected_ids, stored(dataset, selected_ids), mask)
-
-
 def changed_columns(before: Dataset, old_row_id: int, after: Dataset, new_row_id: int) -> list[str]:
     """Return the columns of `after` in which two rows differ."""
-    old, new = (
-        _Read(dataset, row_ids, stored(dataset, row_ids), np.ones(1, np.bool_))
-        for dataset, row_ids in ((before, _row_ids(old_row_id)), (after, _row_ids(new_row_id)))
-    )
+    old, new = read_rows(before, np.array([old_row_id])), read_rows(after, np.array([new_row_id]))
     return [name for name, equal in _equal_columns(old, new) if not equal.all()]
 
 
 def row_image(dataset: Dataset, row_id: int) -> pa.Table:
     """Return one row, with blobs left out as nulls."""
-    rows = stored(dataset, _row_ids(row_id))
+    rows = read_rows(dataset, np.array([row_id])).rows
     columns = [
         pa.nulls(1, pa.large_binary()) if is_blob(field) else rows.column(field.name) for field in dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=logical_schema(dataset))
 
 
-def _row_ids(row_id: int) -> Any:
-    return pa.chunked_array([pa.array([row_id], pa.uint64())])
-
-
-def _equal_rows(old: _Read, new: _Read) -> Mask:
-    equal = np.ones(len(old.row_ids), np.bool_)
-    for _, is_equal in _equal_columns(old, new):
+def _equal_rows(old: StoredRows, new: StoredRows) -> Mask:
+    equal = np.ones(len(old), np.bool_)
+    for _, is_equal in _equal_columns(old, new) if len(old) else ():
         equal &= is_equal
     return equal
 
 
-def _equal_columns(old: _Read, new: _Read) -> Iterator[tuple[str, Mask]]:
+def _equal_columns(old: StoredRows, new: StoredRows) -> Iterator[tuple[str, Mask]]:
     """Yield each column of `new`, and in which rows it equals the same property of `old`."""
     names = {_property(field): field.name for field in old.dataset.schema}
     for field in new.dataset.schema:
@@ -258,7 +289,7 @@ def _equal_columns(old: _Read, new: _Read) -> Iterator[tuple[str, Mask]]:
             yield field.name, equal_values(old.rows.column(name).combine_chunks(), values)
 
 
-def _equal_blobs(old: _Read, name: str, new: _Read, renamed: str) -> Mask:
+def _equal_blobs(old: StoredRows, name: str, new: StoredRows, renamed: str) -> Mask:
     """Compare blobs by location and descriptor, and by bytes where that is inconclusive."""
     left, right = old.rows.column(name).combine_chunks(), new.rows.column(renamed).combine_chunks()
     was, is_ = as_mask(pc.is_valid(left)), as_mask(pc.is_valid(right))
@@ -274,15 +305,15 @@ def _equal_blobs(old: _Read, name: str, new: _Read, renamed: str) -> Mask:
     chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
     for positions in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
         pairs = zip(
-            read_blobs(old.dataset, name, old.row_ids.take(positions).combine_chunks()),
-            read_blobs(new.dataset, renamed, new.row_ids.take(positions).combine_chunks()),
+            read_blobs(old.dataset, name, old.row_ids.take(positions)),
+            read_blobs(new.dataset, renamed, new.row_ids.take(positions)),
             strict=True,
         )
         equal[positions] = np.fromiter((a == b for a, b in pairs), np.bool_, len(positions))
     return equal
 
 
-def _are_same_locations(old: _Read, name: str, new: _Read, renamed: str) -> Mask:
+def _are_same_locations(old: StoredRows, name: str, new: StoredRows, renamed: str) -> Mask:
     """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
         blob_locations(read.dataset, column, read.rows.column(ROW_ADDRESS).to_numpy())
@@ -294,16 +325,18 @@ def _are_same_locations(old: _Read, name: str, new: _Read, renamed: str) -> Mask
     return same
 
 
-def _images(schema: pa.Schema, read: _Read | None, mask: Mask, blobs: BlobColumns) -> pa.Table:
-    """Return some of the rows that were read of a version."""
-    if read is None or not mask.any():
+def _images(stored_rows: StoredRows, positions: Any, blobs: BlobColumns) -> pa.Table:
+    """Return some of the stored rows in the order of their ids, with their blobs in the requested form."""
+    schema = logical_schema(stored_rows.dataset)
+    if not len(positions):
         return schema.empty_table()
-    selected = read.only(mask)
+    order = pc.sort_indices(stored_rows.ids.take(pa.array(positions))).to_numpy()
+    selected = stored_rows.take(np.asarray(positions)[order])
     columns = [
-        blobs.column(read.dataset, field.name, selected.row_ids, selected.rows)
+        blobs.column(selected.dataset, field.name, selected.row_ids, selected.rows)
         if is_blob(field)
         else selected.rows.column(field.name)
-        for field in read.dataset.schema
+        for field in selected.dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -325,7 +358,7 @@ def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None)
         names = [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns
         return fill_added(dataset, dataset.take(row_ids.to_pylist(), names))
     rows = dataset.read(columns, with_row_id=True, with_row_address=columns is None)
-    order = pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks())
+    order = pc.index_in(row_ids, value_set=one_array(rows.column(ROW_ID)))
     return fill_added(dataset, rows.take(order))
 
 

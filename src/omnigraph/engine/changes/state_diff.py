@@ -82,7 +82,7 @@ class Pair:
 
     def compare(self, candidates: pa.Table) -> RowChanges:
         """Return how candidate rows changed."""
-        return row_diff.compare(*self.datasets(), candidates)
+        return row_diff.compare_candidates(*self.datasets(), candidates)
 
     def datasets(self) -> tuple[Dataset | None, Dataset | None]:
         """Open the dataset of the type in both states."""

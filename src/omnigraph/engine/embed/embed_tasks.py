@@ -35,9 +35,10 @@ from omnigraph.engine.tasks import GraphAccess, Runner, Settings, graph_access
 from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.engine.write.staging import gather_rows, put_column, rewrite_rows
 from omnigraph.errors import DataError, UsageError
-from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.catalog import NUMBERS, TEXT, Catalog, NodeType, Property, PropertyType
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query.ir import CompareOp, Parameter
+from omnigraph.lang.scalars import PLAIN, Family
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.arrow_typing import Column, arrays, pc
@@ -71,11 +72,9 @@ def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[s
 
 
 def _parse_test(type_: NodeType, field: str, value: str, selector: str) -> ColumnTest:
-    columns = {"id": PropertyType(Scalar.STRING)} | {
-        name: property_.type for name, property_ in type_.properties.items()
-    }
+    columns = {"id": TEXT} | {name: property_.type for name, property_ in type_.properties.items()}
     type_of_column = columns.get(field)
-    if type_of_column is None or type_of_column.is_list or type_of_column.scalar in (Scalar.VECTOR, Scalar.BLOB):
+    if type_of_column is None or type_of_column.is_list or type_of_column.scalar not in PLAIN:
         hint = did_you_mean(field, columns) or f"it has {', '.join(sorted(columns))}"
         raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=selector)
     [decoded] = decode_params(
@@ -86,7 +85,7 @@ def _parse_test(type_: NodeType, field: str, value: str, selector: str) -> Colum
 
 def _parse_json_value(text: str, type_: PropertyType) -> Any:
     """Return a value as JSON would give it: numbers and booleans are written without quotes."""
-    if type_.scalar not in NUMBERS and type_.scalar is not Scalar.BOOL:
+    if type_.scalar not in NUMBERS and type_.scalar.facts.family is not Family.TRUTH:
         return text
     try:
         return orjson.loads(text)

@@ -7,11 +7,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.infer.profile import ColumnProfile, TableProfile
+from omnigraph.engine.infer.profile import TEXTS, ColumnProfile, TableProfile
 from omnigraph.engine.infer.relations import (
     Relater,
     Relations,
@@ -21,21 +20,21 @@ from omnigraph.engine.infer.relations import (
     name_type,
 )
 from omnigraph.engine.infer.scan import Scan
+from omnigraph.engine.input.frames import as_frame
 from omnigraph.engine.input.splits import (
     Columns,
     detect_format,
     find_files,
     is_frame,
     parse_columns,
-    plan_columns,
     plan_ndjson,
-    write_arrow,
 )
 from omnigraph.engine.input.splits import Path as Source
+from omnigraph.engine.input.spool import Spool
 from omnigraph.engine.runners import Runners
 from omnigraph.errors import UsageError
 from omnigraph.lang import diagnostic
-from omnigraph.lang.catalog import Scalar, TypeKey
+from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.format import format_source
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
@@ -87,7 +86,7 @@ def _render_properties(table: Table, key: Sequence[str], *, skipped: Sequence[st
             continue
         is_key = tuple(key) == (column,)
         evidence = _evidence(table.profile, column, is_key=is_key)
-        is_text = profile.type is not None and profile.type.scalar is Scalar.STRING and not profile.type.is_list
+        is_text = profile.type == TEXTS
         if name == "id" and not (is_key and is_text):
             yield f"// id: {evidence}; the ids of the graph"
             continue
@@ -111,7 +110,7 @@ def write_type(profile: ColumnProfile, *, is_nullable: bool, is_key: bool) -> st
     name = profile.type.scalar.value
     if profile.type.is_list:
         return f"[{name}]{mark}"
-    if not is_key and profile.type.scalar is Scalar.STRING and _is_enum(profile):
+    if not is_key and profile.type == TEXTS and _is_enum(profile):
         return f"enum({', '.join(sorted(profile.words or ()))}){mark}"
     return f"{name}{mark}"
 
@@ -127,7 +126,7 @@ def _evidence(profile: TableProfile, column: str, *, is_key: bool = False) -> st
     """Return the counts of a column; the values of a key were all compared, so their number is exact."""
     values = profile.columns[column]
     rows, nulls = f"{profile.rows:,} row{'s' if profile.rows != 1 else ''}", f"{profile.nulls(column):,} null"
-    if values.type is None or values.type.is_list or values.type.scalar in (None, Scalar.BLOB):
+    if values.type is None or not values.type.is_plain:
         return f"{rows}, {nulls}"
     about = "" if values.sketch.is_exact or is_key else "about "
     distinct = profile.rows if is_key else min(values.sketch.distinct, values.values)
@@ -187,7 +186,32 @@ def infer_schema(
     edges: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
 ) -> InferredSchema:
-    """Write a first schema for an input; see `pipeline.infer_schema`."""
+    """Write a first schema for an input: types, nullability, enums, keys and edges, each with its evidence.
+
+    Args:
+        data: NDJSON files, whose lines name their types, and Parquet or CSV files, each a table that is called like its
+            file: a node type, or an edge type if two of its columns hold keys of node types.
+        nodes: By node type: Parquet or CSV files, or frames (Spark, pandas, polars, Arrow tables and readers).
+        edges: The same by edge type; `"FILE:from_column->to_column"` names the columns of the endpoints.
+        delimiter: What separates the fields of CSV files; by default a comma, or a tab in `.tsv`.
+
+    Returns:
+        The schema, which compiles, and the arguments of `pipeline.load` for the same input.
+
+    Raises:
+        UsageError: An argument or a file cannot be used, or there is nothing to infer from.
+        DataError: A file is malformed.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from omnigraph import pipeline
+        >>> people = pa.table({"name": ["Ada", "Bob"], "age": [36, None]})
+        >>> print(pipeline.infer_schema(nodes={"Person": people}).source.partition("\\n\\n")[2], end="")
+        node Person {
+          name: String @key // 2 rows, 2 distinct, 0 null
+          age: I64? // 2 rows, 1 distinct, 1 null
+        }
+    """
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     inputs = _list_inputs(data, nodes or {}, edges or {})
@@ -199,17 +223,13 @@ def infer_schema(
                 for key, item in inputs.tables.items()
             },
         )
-    with TemporaryDirectory(prefix="omnigraph-infer-") as folder:
-        written = {
-            key: parse_columns(write_arrow(columns, folder, str(index)))
-            for index, (key, columns) in enumerate(inputs.tables.items())
-        }
-        frames = {key: columns.data for key, columns in written.items() if is_frame(columns.data)}
+    with Spool() as spool:
+        frames = {key: columns.data for key, columns in inputs.tables.items() if is_frame(columns.data)}
         splits = plan_ndjson(inputs.ndjson)
-        for key, columns in written.items():
+        for key, columns in inputs.tables.items():
             # Of the mapping, only how the file is read: what the columns are called is to be found.
-            table = Columns(columns.data, delimiter=inputs.tables[key].delimiter)
-            splits += plan_columns(key, table) if key not in frames else []
+            table = Columns(columns.data, delimiter=columns.delimiter)
+            splits += spool.plan_table(key, table) if key not in frames else []
         runner = runners.by_input(sum(split.size for split in splits), frames.values(), "use a file")
         scan = Scan(runner, splits, frames)
         profiles = _check_names(scan.profile_tables(), inputs.tables)
@@ -236,7 +256,7 @@ def _list_inputs(data: Source | Sequence[Source], nodes: Mapping[str, Any], edge
     for kind, named in (("node", nodes), ("edge", edges)):
         for name, source in named.items():
             _require_type_name(str(name))
-            tables[TypeKey.of(kind, str(name))] = parse_columns(source)
+            tables[TypeKey.of(kind, str(name))] = parse_columns(as_frame(source))
     if not ndjson and not tables:
         raise UsageError("there is nothing to infer a schema from; give files or frames")
     return _Input(tuple(ndjson), tables, frozenset(guessed) - {TypeKey.of("node", str(name)) for name in nodes})

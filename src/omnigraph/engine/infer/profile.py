@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.key_buckets.hashes import Hashes, hash_column
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Scalar
+from omnigraph.lang.query.functions import common_scalar
+from omnigraph.lang.scalars import FLOATS, INTEGERS, PLAIN, RANGES, TIME_FORMS, Scalar
+from omnigraph.lang.schema.arrow_schema import SCALARS
 from omnigraph.limits import INFER_ENUM_VALUES_MAX, INFER_SKETCH_VALUES
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
-from omnigraph.rules.datetimes import date_column, datetime_column
 from omnigraph.rules.delta import one_array
+from omnigraph.rules.time_columns import parse_times
 
 _HASHES: Final = 2**64
 
@@ -87,21 +89,15 @@ _INTEGER: Final = r"^-?(0|[1-9][0-9]{0,17})$"
 _NUMBER: Final = r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 # `True` and `False`, as pandas writes them, are read as well.
 _TRUTH: Final = r"^(?i:true|false)$"
-_SIGNED: Final = frozenset({Scalar.I32, Scalar.I64})
-_ARROW_TYPES: Final[tuple[tuple[Any, Scalar], ...]] = (
-    (pa.types.is_boolean, Scalar.BOOL),
-    (pa.types.is_int64, Scalar.I64),
-    (pa.types.is_uint64, Scalar.U64),
-    (pa.types.is_signed_integer, Scalar.I32),
-    (pa.types.is_unsigned_integer, Scalar.U32),
-    (pa.types.is_float64, Scalar.F64),
-    (pa.types.is_floating, Scalar.F32),
-    (pa.types.is_string, Scalar.STRING),
-    (pa.types.is_large_string, Scalar.STRING),
-    (pa.types.is_date, Scalar.DATE),
-    (pa.types.is_timestamp, Scalar.DATETIME),
-    (pa.types.is_binary, Scalar.BLOB),
-    (pa.types.is_large_binary, Scalar.BLOB),
+# The types of columns that no property has, and the type of a property that holds their values.
+_HELD_AS: Final[tuple[tuple[Any, pa.DataType], ...]] = (
+    (pa.types.is_signed_integer, pa.int32()),
+    (pa.types.is_unsigned_integer, pa.uint32()),
+    (pa.types.is_floating, pa.float32()),
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_binary, pa.large_binary()),
+    (pa.types.is_timestamp, pa.date64()),
+    (lambda type_: pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision <= 18, pa.int64()),
 )
 
 
@@ -175,7 +171,7 @@ def profile_column(column: Column, *, is_text: bool, is_json: bool) -> ColumnPro
         type_ = type_of_column(values)
         is_text = False
     is_read = is_text or (is_json and pa.types.is_string(values.type))
-    if type_.scalar is None or type_.scalar is Scalar.BLOB or type_.is_list:
+    if type_.scalar is None or not type_.is_plain:
         return ColumnProfile(
             len(values), type_, is_read, words=None, lengths=_lengths(values) if type_.is_list else None
         )
@@ -221,6 +217,11 @@ class ValueType:
     is_list: bool = False
     reason: str = ""
 
+    @property
+    def is_plain(self) -> bool:
+        """True of single values that can be compared."""
+        return self.scalar in PLAIN and not self.is_list
+
     def join(self, other: ValueType) -> ValueType:
         """Return the narrowest type that holds the values of both.
 
@@ -238,25 +239,22 @@ class ValueType:
         )
 
 
+TEXTS: Final = ValueType(Scalar.STRING)
 # Lists without any item, which fit any list.
 EMPTY_LISTS: Final = ValueType(Scalar.STRING, True, "no items")
 
 
 def _join_scalars(first: Scalar, second: Scalar) -> Scalar | None:
-    pair = {first, second}
-    if len(pair) == 1:
-        return first
-    if pair <= INTEGERS:
-        return Scalar.I64 if Scalar.U64 not in pair else Scalar.U64 if not pair & _SIGNED else None
-    if pair <= INTEGERS | FLOATS:
-        return Scalar.F64
-    return None
+    joined = common_scalar([first, second])
+    # No integer holds both negative values and the largest ones.
+    is_too_large = joined in INTEGERS and RANGES[joined][1] < max(RANGES[first][1], RANGES[second][1])
+    return None if is_too_large else joined
 
 
 def join_texts(first: ValueType, second: ValueType) -> ValueType:
     """Join the types of two parts of a column of text, which can always stay text."""
     joined = first.join(second)
-    return joined if joined.scalar is not None else ValueType(Scalar.STRING)
+    return joined if joined.scalar is not None else TEXTS
 
 
 def type_of_column(column: Column) -> ValueType:
@@ -269,10 +267,8 @@ def type_of_column(column: Column) -> ValueType:
         return (
             ValueType(item.scalar, True, item.reason) if not item.is_list else ValueType(None, reason="lists of lists")
         )
-    scalar = next((scalar for is_type, scalar in _ARROW_TYPES if is_type(type_)), None)
-    if scalar is None and pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision <= 18:
-        scalar = Scalar.I64
-    return ValueType(scalar) if scalar is not None else ValueType(None, reason=f"values of the type `{type_}`")
+    held_as = type_ if type_ in SCALARS else next((stored for is_type, stored in _HELD_AS if is_type(type_)), None)
+    return ValueType(None, reason=f"values of the type `{type_}`") if held_as is None else ValueType(SCALARS[held_as])
 
 
 def type_of_text(values: Column, *, has_numbers: bool) -> ValueType:
@@ -286,11 +282,10 @@ def type_of_text(values: Column, *, has_numbers: bool) -> ValueType:
             return ValueType(Scalar.BOOL)
     if _all_match(values, "^base64:"):
         return ValueType(Scalar.BLOB)
-    if _all_match(values, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$") and date_column(values) is not None:
-        return ValueType(Scalar.DATE)
-    if _all_match(values, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]") and datetime_column(values) is not None:
-        return ValueType(Scalar.DATETIME)
-    return ValueType(Scalar.STRING)
+    for scalar, form in TIME_FORMS.items():
+        if _all_match(values, form.shape) and parse_times(values, scalar) is not None:
+            return ValueType(scalar)
+    return TEXTS
 
 
 def _all_match(values: Column, pattern: str) -> bool:

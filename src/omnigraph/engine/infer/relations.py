@@ -15,7 +15,7 @@ from typing import Final
 
 from omnigraph.engine.infer.profile import ColumnProfile, Sketch, TableProfile
 from omnigraph.engine.infer.scan import Probe, Scan
-from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import INTEGERS, TEXT, PropertyType, TypeKey
 from omnigraph.lang.schema.checks.declarations import RESERVED_NAMES
 from omnigraph.limits import INFER_KEY_COLUMNS_MAX, INFER_PASS_VALUES
 
@@ -77,7 +77,7 @@ def name_properties(columns: Iterable[str], *, is_edge: bool, keeps_id: bool) ->
     return names
 
 
-_KEY_TYPES: Final = INTEGERS | {Scalar.STRING}
+_KEY_TYPES: Final = INTEGERS | {TEXT.scalar}
 # Names that a key is likely to have, the likeliest first.
 _KEY_NAMES: Final = ("key", "code", "uuid", "guid", "slug", "name", "email")
 _END_NAMES: Final = (("from", "to"), ("src", "dst"), ("source", "target"))
@@ -296,7 +296,7 @@ class Relater:
     def _probe(self, key: TypeKey, columns: Columns) -> Probe:
         types = (self.profiles[key].columns[column].type for column in columns)
         scalars = (None if type_ is None else type_.scalar for type_ in types)
-        return Probe(key, columns, tuple(PropertyType(scalar or Scalar.STRING) for scalar in scalars))
+        return Probe(key, columns, tuple(PropertyType(scalar or TEXT.scalar) for scalar in scalars))
 
     def _is_key(self, key: TypeKey, columns: Columns) -> bool:
         """Return True if no two rows have the same key; reads the input once for each range of hashes."""

@@ -16,17 +16,19 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.input.ndjson.blocks import Part
 from omnigraph.engine.input.ndjson.slow_path import Converter, Gathered
 from omnigraph.engine.input.splits import Columns, EndpointColumns, endpoint_columns
+from omnigraph.engine.input.text_values import read_texts
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, Catalog, EdgeType, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import TEXT, Catalog, EdgeType, PropertyType, Type
 from omnigraph.lang.diagnostic import did_you_mean, join_words
+from omnigraph.lang.scalars import FLOATS, INTEGERS, TIMES, Family, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type, key_ids
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.coerce import (
-    INSTANTS,
     Fault,
     decode_column,
     default_column,
@@ -36,14 +38,11 @@ from omnigraph.rules.coerce import (
     reader_type,
     stored_column,
 )
-from omnigraph.rules.datetimes import are_in_calendar
 from omnigraph.rules.delta import Findings, Violation, one_array
+from omnigraph.rules.time_columns import is_in_range
 
-# Types that Arrow can parse from CSV text.
-_PARSED_BY_ARROW: Final = NUMBERS | {Scalar.BOOL}
-# Types whose values the rules parse from text themselves.
-_TEXT_ENCODED: Final = frozenset({Scalar.DATE, Scalar.DATETIME, Scalar.BLOB})
-_TEXT: Final = PropertyType(Scalar.STRING)
+# Types that Arrow can parse from CSV text; the rules parse texts of the others themselves.
+_PARSED_BY_ARROW: Final = frozenset({Family.INTEGER, Family.FLOAT, Family.TRUTH})
 _CONVERSION_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
 
 
@@ -62,14 +61,20 @@ class ColumnMapper:
     """Maps batches of one source to one type."""
 
     def __init__(
-        self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, now_ms: int | None = None
+        self,
+        catalog: Catalog,
+        type_: Type,
+        columns: Columns,
+        findings: Findings,
+        now_ms: int | None = None,
+        blobs: BlobReader | None = None,
     ) -> None:
         self._catalog = catalog
         self._type = type_
         self._columns = columns
         self._findings = findings
         self._now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
-        self._converter = Converter(findings, now_ms=self._now_ms)
+        self._converter = Converter(findings, now_ms=self._now_ms, blobs=blobs)
         # State of the current batch: text columns, line numbers, and rows that were reported already.
         self._texts: frozenset[str] = frozenset()
         self._numbers: Numbers = np.zeros(0, np.int64)
@@ -219,7 +224,7 @@ class ColumnMapper:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if type_.is_list and pa.types.is_list(column.type):
-            items = self._fit(InputColumn(column.values, False), PropertyType(type_.scalar))
+            items = self._fit(InputColumn(column.values, False), type_.item_type)
             return None if items is None else list_column(column.offsets, items, column.is_null())
         if type_.scalar in INTEGERS and (pa.types.is_decimal(column.type) or pa.types.is_floating(column.type)):
             # Spark has decimals for unsigned 64-bit integers, pandas and databases floats; a fraction is an error.
@@ -228,15 +233,15 @@ class ColumnMapper:
             floats = stored_column(floats_of_decimals(column), type_)
             # What databases call a decimal is a number to us, as long as no digit is lost.
             return None if floats is None or loses_digits(column, floats).any() else floats
-        if values.is_text and type_.scalar in _PARSED_BY_ARROW and not type_.is_list:
-            return stored_column(column.cast(reader_type(type_)), type_)
+        if values.is_text and type_.scalar.facts.family in _PARSED_BY_ARROW and not type_.is_list:
+            return stored_column(read_texts(column, reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             truncated = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
-            return _in_calendar(truncated.cast(pa.int64()).view(pa.date64()))
+            return _in_range(truncated.view(arrow_type(type_)), type_.scalar)
         stored = arrow_type(type_)
         if _type_family(column.type) == _type_family(stored) in ("binary", "date"):
             converted = column.cast(stored)
-            return _in_calendar(converted) if type_.scalar in INSTANTS else converted
+            return _in_range(converted, type_.scalar) if type_.scalar in TIMES else converted
         read = reader_type(type_)
         return stored_column(column.cast(read), type_) if _type_family(column.type) == _type_family(read) else None
 
@@ -245,7 +250,7 @@ class ColumnMapper:
     def _convert_rows(self, named: dict[str, InputColumn], numbers: Numbers) -> Part:
         type_ = self._type
         types = {name: item.type for name, item in type_.properties.items()}
-        lists = {name: self._read(values, types.get(name, _TEXT)) for name, values in named.items()}
+        lists = {name: self._read(values, types.get(name, TEXT)) for name, values in named.items()}
         names = [name for name in lists if name in type_.properties]
         rows = zip(*(lists[name] for name in names), strict=True) if names else ([] for _ in numbers)
         gathered = Gathered(type_, frozenset({"id", *type_.properties}))
@@ -266,10 +271,12 @@ class ColumnMapper:
             rows = (InputColumn(values.column.slice(row, 1), False) for row in range(len(items)))
             fitted = (self._try_fit(row, type_) for row in rows)
             return [item if value is None else value[0].as_py() for item, value in zip(items, fitted, strict=True)]
-        if not values.is_text or type_.is_text or (type_.scalar in _TEXT_ENCODED and not type_.is_list):
+        if not values.is_text:
             return items
-        if type_.is_list or type_.scalar not in _PARSED_BY_ARROW:
+        if type_.is_array:
             return [_parse_json(item) for item in items]
+        if type_.scalar.facts.family not in _PARSED_BY_ARROW:
+            return items
         # Numbers are parsed by the kernel of the fast path, so one bad value does not change the others.
         encoded = values.column.dictionary_encode()
         distinct = encoded.dictionary
@@ -297,8 +304,8 @@ class ColumnMapper:
         return gathered if len(complete) == len(gathered.numbers) else gathered.take(complete)
 
 
-def _in_calendar(instants: Column) -> Column | None:
-    return instants if are_in_calendar(instants) else None
+def _in_range(times: Column, scalar: Scalar) -> Column | None:
+    return times if is_in_range(times, scalar) else None
 
 
 def _items(column: Column) -> list[Any]:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
-from omnigraph.engine.input.filesystems import open_file
 from omnigraph.engine.input.splits import Split
 from omnigraph.lang.catalog import EdgeType, Type
 
@@ -50,14 +49,19 @@ class FrameRows:
         view = None if split.columns is None else split.columns.view
         if view is None:
             return None
-        if self._split != split or self._table is None:
-            with open_file(split.file) as file:
-                groups = list(range(split.start, split.stop))
-                self._split, self._table = split, pyarrow.parquet.ParquetFile(file).read_row_groups(groups)
+        if self._split is not split or self._table is None:
+            self._split, self._table = split, _read_table(split)
         row_table = self._table.slice(row, 1)
         values = row_table.to_pylist()[0]
         origin: Any = values.pop(ORIGIN, None) or {}
         return RowOrigin(view, origin.get("file"), origin.get("line"), ", ".join(_key_of(values, type_)), row_table)
+
+
+def _read_table(split: Split) -> Any:
+    if split.content is not None:
+        return split.content
+    with split.open() as file:
+        return pyarrow.parquet.ParquetFile(file).read_row_groups(list(range(split.start, split.stop)))
 
 
 def _key_of(values: dict[str, Any], type_: Type) -> Iterator[str]:

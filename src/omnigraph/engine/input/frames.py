@@ -1,92 +1,98 @@
-"""Data frames as NDJSON: columns are properties, and `from` and `to` of edges; decoded like any other input."""
+"""Data frames (Arrow, pandas, polars, dictionaries) as Arrow batches, whose columns are properties."""
 
 from __future__ import annotations
 
-import io
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.json_text import DATETIME_FORMAT, JSON_NULL, has_json_text, json_text, quote_texts, string_bytes
+from omnigraph.engine.json_text import has_json_text
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Kind
-from omnigraph.limits import (
-    FRAME_BATCH_ROWS,
-    RESULT_BATCH_ROWS,
-)
-from omnigraph.rules.arrow_typing import pc
-from omnigraph.rules.coerce import floats_of_decimals, loses_digits
-from omnigraph.rules.delta import Locate
+from omnigraph.lang.catalog import EdgeType, Scalar, Type
+from omnigraph.limits import RESULT_BATCH_ROWS
+
+if TYPE_CHECKING:
+    from omnigraph.engine.input.splits import Columns
 
 _ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
-class FrameLines(io.BufferedReader):
-    """NDJSON of data frames, encoded while it is read; errors number the rows of each frame.
+def read_frame(frame: Any) -> pa.RecordBatchReader:
+    """Return the rows of a frame as Arrow batches, with texts, lists and floats of the types that files have."""
+    if isinstance(frame, pa.RecordBatchReader):
+        reader = frame
+    else:
+        table = pa.table(frame)
+        reader = table.to_reader(RESULT_BATCH_ROWS)
+    schema = pa.schema([field.with_type(plain_type(field.type)) for field in reader.schema])
+    if schema.equals(reader.schema):
+        return reader
+    return pa.RecordBatchReader.from_batches(schema, (_retyped(batch, schema) for batch in reader))
 
-    `type_names` are the types of the frames, by kind, and `filled_names` those of which rows were read so far: a frame
-    without rows has no line that names its type.
-    """
 
-    def __init__(self, frames: Sequence[tuple[Kind, str, Any]]) -> None:
-        self.type_names: dict[Kind, list[str]] = {"node": [], "edge": []}
-        for kind, name, _ in frames:
-            self.type_names[kind].append(name)
-        self.filled_names: set[str] = set()
-        # The line of the text at which each frame begins, as far as it was read.
-        self._first_lines: list[int] = []
-        self._names = [frame_name(name) for _, name, _ in frames]
-        super().__init__(_EncodedBatches(self._encode(frames)))
+def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column.view(field.type) if _is_of_instants(column.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    @property
-    def locate(self) -> Locate | None:
-        """Find the frame of a line and the row in it; None for one frame, where they are the same."""
-        return self._locate if len(self._names) > 1 else None
 
-    def _locate(self, line: int) -> tuple[str, int]:
-        frame = bisect_right(self._first_lines, line) - 1
-        return self._names[frame], line - self._first_lines[frame] + 1
+def _is_of_instants(type_: Any) -> bool:
+    return pa.types.is_date64(type_.value_type if pa.types.is_list(type_) else type_)
 
-    def _encode(self, frames: Sequence[tuple[Kind, str, Any]]) -> Iterator[bytes]:
-        next_line = 1
-        for kind, name, frame in frames:
-            self._first_lines.append(next_line)
-            for rows, text in _encode_frame(kind, name, frame):
-                self.filled_names.add(name)
-                next_line += rows
-                yield text
+
+def plain_type(type_: Any) -> Any:
+    """Return the type with the same values that texts and lists have here; polars has the large variants and views."""
+    if pa.types.is_date64(type_):
+        # Results have it for DateTime; Arrow takes it for whole days wherever it converts it.
+        return pa.timestamp("ms")
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_) or pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_float16(type_):
+        return pa.float32()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(plain_type(type_.value_type))
+    return type_
+
+
+def check_frame(schema: pa.Schema, type_: Type, columns: Columns) -> None:
+    """Raise `UsageError` for columns whose values no property has, and for edges without endpoints."""
+    for field in schema:
+        name, column = columns.properties.get(field.name, field.name), field.type
+        if pa.types.is_dictionary(column):
+            column = column.value_type
+        is_blob = name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
+        item = column.value_type if pa.types.is_list(column) else column
+        is_known = has_json_text(column) or pa.types.is_timestamp(item) or pa.types.is_decimal(column)
+        if not is_known and not is_blob:
+            raise unsupported_column(field.name, field.type)
+    if isinstance(type_, EdgeType) and columns.source is None:
+        endpoint_names(type_.name, schema.names)
+
+
+def unsupported_column(name: str, type_: pa.DataType) -> UsageError:
+    """Return the error for a column whose values no property has."""
+    return UsageError(
+        f"column `{name}` has the Arrow type `{type_}`, which a load does not read; convert it", column=name
+    )
+
+
+def endpoint_names(name: str, columns: Sequence[str]) -> tuple[str, str]:
+    """Return the columns with the endpoints of edges."""
+    for source, target in _ENDPOINTS:
+        if source in columns and target in columns:
+            return source, target
+    listed = ", ".join(f"`{column}`" for column in columns)
+    raise UsageError(f"the frame of edge `{name}` needs the columns `from` and `to`; it has {listed}", type=name)
 
 
 def frame_name(type_name: str) -> str:
     """Return what messages call the frame with the rows of a type."""
     return f"the frame of {type_name}"
-
-
-class _EncodedBatches(io.RawIOBase):
-    """The text of batches, one after the other, as a file."""
-
-    def __init__(self, texts: Iterator[bytes]) -> None:
-        self._texts = texts
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            text = next(self._texts, None)
-            if text is None:
-                return 0
-            self._rest = memoryview(text)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
 
 
 def is_arrow_stream(source: object) -> bool:
@@ -114,131 +120,30 @@ def as_frame(source: Any) -> Any:
     return chain([first], rest) if isinstance(source, Iterator) and first is not None else source
 
 
-def read_frame(frame: Any) -> pa.RecordBatchReader:
-    """Return the rows of a frame as Arrow batches."""
-    if isinstance(frame, pa.RecordBatchReader):
-        return frame
-    table = pa.table(frame)
-    columns = [_whole_numbers(column) if pa.types.is_floating(column.type) else column for column in table.columns]
-    return pa.table(columns, names=table.column_names).to_reader(RESULT_BATCH_ROWS)
+def require_frame(name: str, source: Any) -> Any:
+    """Return a frame; raise `UsageError` for a source that is none."""
+    if is_arrow_stream(source):
+        return source
+    raise UsageError(
+        f"`{name}` is a `{type(source).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
+        " Arrow table, record batches or a list of dictionaries",
+        type=name,
+    )
 
 
-def resolve_input(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> Any:
-    """Return the input of an ingest that is passed as data or as frames by type."""
+def check_sources(data: Any, nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> None:
+    """Raise `UsageError` unless an input is passed as data that names its types, or as frames by type."""
     check_type("nodes", nodes, Mapping | None)
     check_type("edges", edges, Mapping | None)
     if is_arrow_stream(data):
-        raise UsageError(
-            'the rows of a data frame do not name their type; pass it as `nodes={"Type": frame}` or `edges={...}`',
-            argument="data",
-        )
-    if not nodes and not edges:
-        return data
-    if data is not None:
+        raise frame_without_type()
+    if data is not None and (nodes or edges):
         raise UsageError("pass either `data`, whose records name their types, or `nodes` and `edges`", argument="data")
-    return encode_frames(nodes, edges)
 
 
-def encode_frames(nodes: Mapping[str, Any] | None, edges: Mapping[str, Any] | None) -> FrameLines:
-    """Return the rows of frames as NDJSON; the columns of a frame are properties, and `from` and `to` of edges.
-
-    >>> encode_frames({"Person": pa.table({"name": ["Ada"], "age": [36]})}, None).read()
-    b'{"type":"Person","data":{"name":"Ada","age":36}}\\n'
-    """
-    by_kind: dict[Kind, Mapping[str, Any]] = {"node": nodes or {}, "edge": edges or {}}
-    frames = [(kind, name, as_frame(frame)) for kind, of_kind in by_kind.items() for name, frame in of_kind.items()]
-    for _, name, frame in frames:
-        if not is_arrow_stream(frame):
-            raise UsageError(
-                f"`{name}` is a `{type(frame).__name__}`, which is not a data frame; pass a pandas or polars frame, an"
-                " Arrow table, record batches or a list of dictionaries",
-                type=name,
-            )
-    return FrameLines(frames)
-
-
-def _encode_frame(kind: Kind, name: str, frame: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield the text of some rows of a frame after their number."""
-    # Small batches, because reading stops soon after the limits of one write are passed.
-    batches = (
-        batch.slice(start, FRAME_BATCH_ROWS)
-        for batch in read_frame(frame)
-        for start in range(0, batch.num_rows, FRAME_BATCH_ROWS)
+def frame_without_type() -> UsageError:
+    """Return the error for a frame that is passed as data."""
+    return UsageError(
+        'the rows of a data frame do not name their type; pass it as `nodes={"Type": frame}` or `edges={...}`',
+        argument="data",
     )
-    for batch in batches:
-        texts = {column: _column_text(column, batch.column(column)) for column in batch.schema.names}
-        head = f'{{"{"edge" if kind == "edge" else "type"}":{orjson.dumps(name).decode()}'
-        parts: list[Any] = [head]
-        if kind == "edge":
-            for member, column in zip(("from", "to"), _find_endpoints(name, texts), strict=True):
-                parts += [f',"{member}":', texts.pop(column)]
-        parts.append(',"data":{')
-        for index, (column, text) in enumerate(texts.items()):
-            parts += [("," if index else "") + orjson.dumps(column).decode() + ":", text]
-        yield batch.num_rows, string_bytes(pc.binary_join_element_wise(*parts, "}}\n", ""))
-
-
-def _find_endpoints(name: str, columns: Mapping[str, Any]) -> tuple[str, str]:
-    for source, target in _ENDPOINTS:
-        if source in columns and target in columns:
-            return source, target
-    listed = ", ".join(f"`{column}`" for column in columns)
-    raise UsageError(f"the frame of edge `{name}` needs the columns `from` and `to`; it has {listed}", type=name)
-
-
-def _column_text(name: str, values: Any) -> Any:
-    """Return the JSON text of each value of a column."""
-    type_ = values.type
-    if pa.types.is_dictionary(type_):
-        values, type_ = values.dictionary_decode(), type_.value_type
-    if pa.types.is_date64(type_):
-        # The type that results have for DateTime: milliseconds, not only whole days.
-        values, type_ = values.view(pa.timestamp("ms")), pa.timestamp("ms")
-    if pa.types.is_timestamp(type_):
-        zoned = values.cast(pa.timestamp("ms", type_.tz), safe=False)
-        utc = zoned if type_.tz is None else zoned.cast(pa.timestamp("ms", "UTC"))
-        return quote_texts(pc.strftime(utc, DATETIME_FORMAT))
-    if pa.types.is_date(type_):
-        return quote_texts(values.cast(pa.string()))
-    if pa.types.is_decimal(type_):
-        return _decimal_text(name, values)
-    if _plain_type(type_) != type_:
-        values = values.cast(_plain_type(type_))
-    if not has_json_text(values.type):
-        raise UsageError(
-            f"column `{name}` has the Arrow type `{type_}`, which a load does not read; convert it, or write the"
-            " frame to Parquet and `load` that",
-            column=name,
-        )
-    return json_text(values)
-
-
-def _decimal_text(name: str, decimals: Any) -> Any:
-    """Return decimals as integers if all of them are whole, and otherwise as the nearest floats."""
-    with suppress(pa.ArrowInvalid):
-        return pc.fill_null(decimals.cast(pa.decimal256(76, 0)).cast(pa.string()), JSON_NULL)
-    floats = floats_of_decimals(decimals)
-    lost = loses_digits(decimals, floats)
-    if lost.any():
-        value = decimals[int(lost.argmax())].as_py()
-        raise UsageError(f"column `{name}` has {value}, which has more digits than a float; round it", column=name)
-    return json_text(floats)
-
-
-def _plain_type(type_: Any) -> Any:
-    """Return the type with the same values that texts and lists have here; polars has the large variants and views."""
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_) or pa.types.is_null(type_):
-        return pa.string()
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return pa.list_(_plain_type(type_.value_type))
-    return type_
-
-
-def _whole_numbers(values: Any) -> Any:
-    """Return floats as integers if all of them are whole: pandas has no other integers with missing values."""
-    # Half and single floats cannot be compared with the bound, nor the former cast to integers.
-    wide = values.cast(pa.float64())
-    is_whole = pc.all(pc.equal(pc.floor(wide), wide)).as_py() is not False
-    if not wide.null_count or not is_whole or not pc.all(pc.less(pc.abs(wide), 2**53)).as_py():
-        return values
-    return wide.cast(pa.int64())

@@ -9,6 +9,7 @@ import fnmatch
 import glob
 import io
 import os
+import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +21,7 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.input.filesystems import filesystem, object_scheme, open_file, path_in_store, unreadable_file
-from omnigraph.engine.input.frames import as_frame, frame_name, is_arrow_stream, read_frame
+from omnigraph.engine.input.frames import frame_without_type, is_arrow_stream
 from omnigraph.engine.tasks import GraphAccess, Runner, reading_stage
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
@@ -155,6 +156,8 @@ _FORMATS: Final = {
     ".tsv": "csv",
 }
 COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+# In memory, the row of a file that repeats its values.
+_ROW_BYTES: Final = 64
 _DEFAULT_ENDPOINTS: Final = (("from", "to"), ("src", "dst"))
 
 
@@ -180,10 +183,11 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads: bytes of an NDJSON file, row groups of a Parquet file, or a whole file.
+    """What one task reads: bytes of an NDJSON file, row groups of a Parquet file, a whole file, or what is in memory.
 
     `columns` is None for NDJSON, whose lines name their types. `partitions` are the partition columns below the source;
-    those of the path to it, `parent_partitions`, apply where the file has no such column.
+    those of the path to it, `parent_partitions`, apply where the file has no such column. `content` is what is read
+    instead of a file: text, records (dictionaries), or Arrow batches. `rows` are those of a Parquet file.
     """
 
     file: str
@@ -197,11 +201,22 @@ class Split:
     partitions: Partitions = ()
     parent_partitions: Partitions = ()
     name: str | None = None
+    rows: int = 0
+    content: Any = field(default=None, compare=False, repr=False)
 
     @property
     def shown_name(self) -> str:
-        """What messages call the input: the file, or the frame that was written to it."""
-        return self.name or self.file
+        """What messages call the input: its file or frame; empty if it is neither."""
+        return self.file if self.name is None else self.name
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory its rows take; unknown for what is compressed."""
+        return sys.maxsize if self.compression is not None else max(self.size, self.rows * _ROW_BYTES)
+
+    def open(self) -> Any:
+        """Open the bytes of the split for random access."""
+        return open_file(self.file) if self.content is None else pa.BufferReader(self.content)
 
     @property
     def delimiter(self) -> str:
@@ -212,6 +227,11 @@ class Split:
     @property
     def is_first(self) -> bool:
         return self.start == 0
+
+    @property
+    def first_line(self) -> int:
+        """The number of the first line: 1 only at the start of a file, where a byte order mark may be."""
+        return 1 if self.is_first else 2
 
 
 def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
@@ -245,12 +265,25 @@ def plan_columns(table_key: TypeKey, columns: Columns, properties: Container[str
         format_, compression = detect_format(file)
         if format_ == "ndjson":
             raise UsageError(f"`{file.name}` names the type of each line; pass it as `data`", path=file.name)
-        pieces = _plan_row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
+        pieces = _plan_row_groups(file) if format_ == "parquet" else [(0, 0, file.size, 0)]
         mapped = {*columns.properties, columns.source, columns.target}
         parents = tuple(item for item in file.parent_partitions if item[0] in properties or item[0] in mapped)
         splits += [
-            Split(file.name, format_, *piece, compression, table_key, bare, file.partitions, parents, columns.name)
-            for piece in pieces
+            Split(
+                file.name,
+                format_,
+                start,
+                stop,
+                size,
+                compression,
+                table_key,
+                bare,
+                file.partitions,
+                parents,
+                columns.name,
+                rows,
+            )
+            for start, stop, size, rows in pieces
         ]
     return splits
 
@@ -323,12 +356,19 @@ def _format_names(names: Sequence[str]) -> str:
 def _all_files(sources: Sequence[Path]) -> Iterator[File]:
     for source in sources:
         if not isinstance(source, str | os.PathLike):
-            raise UsageError(
-                f"unsupported input of type `{type(source).__name__}`; expected a path, a data frame (pandas, polars,"
-                " Arrow or Spark), record batches or a list of dictionaries",
-                source=str(source)[:80],
-            )
+            raise unsupported_input(source)
         yield from find_files(source)
+
+
+def unsupported_input(source: object) -> UsageError:
+    """Return the error for a source that is no input."""
+    if is_arrow_stream(source):
+        return frame_without_type()
+    return UsageError(
+        f"unsupported input of type `{type(source).__name__}`; expected a path, a data frame (pandas, polars,"
+        " Arrow or Spark), record batches or a list of dictionaries",
+        source=str(source)[:80],
+    )
 
 
 def detect_format(file: File) -> tuple[str, str | None]:
@@ -364,42 +404,28 @@ def _split_ending(path: str) -> tuple[str, str | None]:
     return (ending, None) if compression is None else (os.path.splitext(stem)[1], compression)
 
 
-def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of row groups of about the size of a split: first, stop, bytes."""
+def _plan_row_groups(file: File) -> Iterator[tuple[int, int, int, int]]:
+    """Yield runs of row groups of about the size of a split: first, stop, bytes, rows."""
     try:
         with open_file(file.name) as opened:
             metadata = pyarrow.parquet.ParquetFile(opened).metadata
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"`{file.name}` is not a Parquet file: {reason}", path=file.name) from error
-    first = size = 0
+    first = size = rows = 0
     for group in range(metadata.num_row_groups):
         size += metadata.row_group(group).total_byte_size
+        rows += metadata.row_group(group).num_rows
         if size >= LOAD_SPLIT_BYTES or group == metadata.num_row_groups - 1:
-            yield first, group + 1, size
-            first, size = group + 1, 0
+            yield first, group + 1, size, rows
+            first, size, rows = group + 1, 0, 0
     if metadata.num_row_groups == 0:
-        yield 0, 0, 0
+        yield 0, 0, 0, 0
 
 
 def is_frame(source: object) -> bool:
     """Return True for a Spark DataFrame, classic or Spark Connect."""
     return hasattr(source, "mapInArrow")
-
-
-def write_arrow(source: Any, folder: str, name: str) -> Any:
-    """Write a frame that offers Arrow batches to a Parquet file and return the path; other sources stay as they are."""
-    columns = parse_columns(as_frame(source))
-    if is_frame(columns.data) or not is_arrow_stream(columns.data):
-        return source
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{name}.parquet")
-    reader = read_frame(columns.data)
-    with pyarrow.parquet.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-    # Messages name the frame: the file is gone when they are read.
-    return replace(columns, data=path, name=frame_name(name))
 
 
 def write_frame(runner: Runner, frame: Any, access: GraphAccess, folder: str, type_name: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import orjson
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from omnigraph.engine.input.filesystems import open_file
 from omnigraph.engine.key_buckets.hashes import Candidates, find_duplicates, hash_column, hash_rows, is_among
-from omnigraph.engine.tasks import GraphAccess, Runner
+from omnigraph.engine.tasks import Runner
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Cardinality, EdgeType, Type
 from omnigraph.limits import LOAD_BUCKETS_MAX, LOAD_SPLIT_BYTES
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
-from omnigraph.store.read.dataset import DatasetRef, lance_errors
+from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.read.lookup import ROW_ADDRESS
 from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import Marked, mark_rows
@@ -49,6 +49,19 @@ class FileSlice:
         return pa.ipc.open_stream(self.read(store)).read_all()
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTable:
+    """A table that tasks of this process hand on in memory."""
+
+    table: pa.Table
+
+    def read_table(self, store: Store) -> pa.Table:
+        return self.table
+
+
+TableSlice: TypeAlias = FileSlice | HeldTable
+
+
 def write_slices(store: Store, folder: str, pieces: Sequence[bytes]) -> list[FileSlice]:
     """Write pieces as one file and return where each of them is."""
     if not pieces:
@@ -61,8 +74,11 @@ def write_slices(store: Store, folder: str, pieces: Sequence[bytes]) -> list[Fil
 
 def split_by_bucket(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each bucket that has any, in the order of the buckets."""
-    for bucket in np.unique(buckets).tolist():
-        yield bucket, rows.filter(pa.array(buckets == bucket))
+    order = np.argsort(buckets, kind="stable")
+    numbers, starts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
+    ordered = rows.take(order) if len(numbers) > 1 else rows
+    for number, start, count in zip(numbers.tolist(), starts, counts, strict=True):
+        yield number, ordered.slice(start, count)
 
 
 def write_tables(store: Store, folder: str, tables: Iterable[pa.Table]) -> list[FileSlice]:
@@ -182,11 +198,19 @@ def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within:
         return {array: read(array, start, stop) for array in arrays}
 
 
+class DatasetAccess(Protocol):
+    """What opens the datasets of an operation in a task."""
+
+    def store(self) -> Store: ...
+
+    def open(self, ref: DatasetRef) -> Dataset: ...
+
+
 # The addresses of some rows, by fragment.
 Addresses = Mapping[int, FileSlice]
 
 
-def write_addresses(access: GraphAccess, folder: str, addresses: Numbers) -> Addresses:
+def write_addresses(access: DatasetAccess, folder: str, addresses: Numbers) -> Addresses:
     """Write the addresses of rows by fragment, which is the upper half of an address."""
     ordered = np.sort(addresses.astype(np.int64))
     return write_numbers(access.store(), folder, ordered, ordered >> 32)
@@ -201,7 +225,7 @@ class MarkTask:
     addresses: tuple[FileSlice, ...]
 
 
-def mark_fragment(access: GraphAccess, task: MarkTask) -> Marked:
+def mark_fragment(access: DatasetAccess, task: MarkTask) -> Marked:
     """Add rows of one fragment to its deletion file."""
     store = access.store()
     addresses = np.concatenate([slice_.read_numbers(store) for slice_ in task.addresses])
@@ -209,7 +233,7 @@ def mark_fragment(access: GraphAccess, task: MarkTask) -> Marked:
 
 
 def mark_replaced(
-    runner: Runner, access: GraphAccess, stage: str, replaced: Iterable[tuple[DatasetRef, Addresses]]
+    runner: Runner, access: DatasetAccess, stage: str, replaced: Iterable[tuple[DatasetRef, Addresses]]
 ) -> dict[DatasetRef, list[Marked]]:
     """Mark all rows at some addresses as deleted, and return what was written of each dataset."""
     slices: dict[tuple[DatasetRef, int], tuple[FileSlice, ...]] = {}

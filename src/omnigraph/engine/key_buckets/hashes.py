@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from omnigraph.lang.schema.arrow_schema import PHYSICAL
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import one_array
 
@@ -49,8 +50,7 @@ def hash_column(column: Column, seed: str) -> Hashes:
     elif pa.types.is_boolean(column.type):
         bits = pc.fill_null(column, False).cast(pa.uint8()).to_numpy().astype(np.uint64)
     else:
-        width = {32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
-        plain = column.view(width) if pa.types.is_date(column.type) else column
+        plain = column.view(PHYSICAL.get(column.type, column.type))
         bits = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
     # Mixing is a bijection with full avalanche, so it adds no collision.
     return mix_bits(bits * _factors(seed)[0] + _factors(seed)[2])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from omnigraph.engine.input.filesystems import open_file
 from omnigraph.engine.input.splits import Columns, Split
+from omnigraph.engine.input.spool import bytes_of
+from omnigraph.engine.load.job import LoadOptions
 from omnigraph.engine.tasks import Runner
 from omnigraph.lang.catalog import TypeKey
 
@@ -19,27 +21,34 @@ _STEP_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    file: str
+    split: Split
     start: int
     stop: int
 
 
-def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[TypeKey, Columns]) -> str:
+def digest_input(
+    runner: Runner, options: LoadOptions, splits: Sequence[Split], frames: Mapping[TypeKey, Columns]
+) -> str:
     """Return a digest of the input and the mode of a load.
 
     A DataFrame counts by its schema only: computing its rows may cost as much as the load.
     """
+    mode = f"{options.mode}, embedded" if options.embed else options.mode
+    mode += "" if options.on_duplicate == "error" else f", {options.on_duplicate} duplicate"
+    # What is held in memory counts as the file that it would be.
     firsts = [split for split in splits if split.is_first]
-    sizes = _file_sizes(splits)
+    firsts = [split if split.content is None else replace(split, content=bytes_of(split)) for split in firsts]
+    of_files = _file_sizes([split for split in splits if split.content is None])
+    sizes = [of_files[split.file] if split.content is None else len(split.content) for split in firsts]
     blocks = [
-        ByteRange(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
-        for split in firsts
-        for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
+        ByteRange(split, start, min(start + _BLOCK_BYTES, size))
+        for split, size in zip(firsts, sizes, strict=True)
+        for start in range(0, max(size, 1), _BLOCK_BYTES)
     ]
     digests = runner.run("hashing the input", digest_block, blocks, [block.stop - block.start for block in blocks])
     descriptions = [
-        f"{split.table_key}:{_format_mapping(split.columns)}:{sizes[split.file]}{_format_partitions(split)}"
-        for split in firsts
+        f"{split.table_key}:{_format_mapping(split.columns)}:{size}{_format_partitions(split)}"
+        for split, size in zip(firsts, sizes, strict=True)
     ]
     descriptions += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
     return hashlib.sha256("\n".join([mode, *descriptions, *digests]).encode()).hexdigest()
@@ -62,7 +71,7 @@ def _format_partitions(split: Split) -> str:
 
 def digest_block(block: ByteRange) -> str:
     digest = hashlib.sha256()
-    with open_file(block.file) as file:
+    with block.split.open() as file:
         for position in range(block.start, block.stop, _STEP_BYTES):
             digest.update(file.read_at(min(_STEP_BYTES, block.stop - position), position))
     return digest.hexdigest()

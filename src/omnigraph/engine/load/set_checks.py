@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.key_buckets.files import KeySegment, columns_of_keys, released_names, unique_names
 from omnigraph.engine.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
-from omnigraph.engine.load.job import UNIT
+from omnigraph.engine.load.key_matcher import KeyMatcher
 from omnigraph.engine.load.matching import CandidatesByKey, ComparedKeys, KeySegments, ReplacedRows
 from omnigraph.engine.load.stage_split import RowRequest
-from omnigraph.engine.load.staged_input import KeyMatcher, StagedInput
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.lang.catalog import Cardinality, EdgeType, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers
-from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Findings, Ids, Intent, one_array
-from omnigraph.rules.validate import RULES, RULES_OF_ROWS_ALONE, UnlessReplaced
+from omnigraph.rules.delta import NO_IDS, Changes, Committed, Delta, Ids, Intent, one_array
 from omnigraph.store.read.dataset import Dataset
+
+if TYPE_CHECKING:
+    from omnigraph.engine.load.buckets import InBuckets
 
 
 @dataclass(frozen=True)
@@ -42,33 +43,25 @@ class RuleInput:
 class SetCheck:
     """Checks one input against one view; `replaced` are the committed rows that the input replaces, by range.
 
-    `has_all_rows` is False if lines are malformed; then only rules are checked that other rows break without them.
+    Filter and refine: hashes select a superset of the violations, and the exact rules of every write decide.
     """
 
-    input: StagedInput
+    input: InBuckets
     keys: KeyMatcher
     committed: CommittedRows
     limit: int
-    has_all_rows: bool = True
     replaced: Sequence[Mapping[TypeKey, ReplacedRows]] = field(default_factory=list)
     _candidates: dict[str, CandidatesByKey] = field(default_factory=dict)
 
-    def run(self, findings: Findings) -> None:
-        """Add all violations to the findings, in the order of every write."""
-        # Filter and refine: hashes select a superset of the violations, and the exact rules of every write decide.
-        self._find_candidates()
-        for rule in RULES if self.has_all_rows else RULES_OF_ROWS_ALONE:
-            assemble = ASSEMBLERS.get(rule.__name__)
-            if assemble is None or findings.is_full:
-                continue
-            rule_input = assemble(self)
-            if rule_input is not None:
-                changes, committed = self._changes(rule_input.rows), rule_input.committed
-                rule(changes, committed if self.has_all_rows else UnlessReplaced(changes, committed), findings)
+    def rule_input(self, rule: str) -> tuple[Changes, Committed] | None:
+        """Return the rows that may break a rule, and what it sees of the committed ones; None if no row may."""
+        rule_input = ASSEMBLERS[rule](self)
+        return None if rule_input is None else (self._changes(rule_input.rows), rule_input.committed)
 
     # -- candidates --------------------------------------------------------------------------------------------
 
-    def _find_candidates(self) -> None:
+    def find_candidates(self) -> None:
+        """Find the rows that may break a rule, by their hashes."""
         # Committed rows that the input replaces go first: their unique values and edge counts are free for others.
         committed = self._committed_segments()
         if self.input.job.intent is Intent.UPSERT:
@@ -78,7 +71,7 @@ class SetCheck:
         for part in self.replaced:
             for key, replaced in part.items():
                 released[key] += [replaced.released] if replaced.released else []
-        self.compared = ComparedKeys(self.input.segments, committed, released, self.limit)
+        self.compared = ComparedKeys(self.keys.segments, committed, released, self.limit)
         parts = self.keys.find_candidates(self.compared)
         # Ranges are disjoint, so the first rows of all of them are among the first rows of each.
         for rule in {rule for part in parts for rule in part}:
@@ -159,7 +152,7 @@ class SetCheck:
         for key, staged in sorted(self.input.types.items()):
             rows, lines = fetched.get(key, (arrow_schema(staged.type).empty_table(), np.zeros(0, np.int64)))
             deltas[key] = Delta(staged.type, rows, self.input.job.intent, lines=lines)
-        return Changes(self.committed.view.catalog, deltas, UNIT, self.input.lines.locate)
+        return Changes(self.committed.view.catalog, deltas, self.input.job.unit, self.input.lines.locate)
 
     def dataset(self, table_key: TypeKey) -> Dataset:
         return self.committed.view.sound_dataset(table_key)

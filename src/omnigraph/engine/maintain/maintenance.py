@@ -28,7 +28,7 @@ from omnigraph.engine.maintain.optimize import (
     list_indexes,
     optimize,
 )
-from omnigraph.engine.session import GraphSession
+from omnigraph.engine.session import GraphSession, reports_progress
 from omnigraph.errors import BranchNotFound, DriftDetected, GraphError, StorageError, UsageError
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.limits import (
@@ -95,6 +95,7 @@ class Maintenance:
         """
         return list_indexes(self._session, branch)
 
+    @reports_progress
     def optimize(self, branch: str = MAIN, *, message: str | None = None) -> OptimizeReport:
         """Compact every type of a branch and update its indexes, as one commit; deletes no files.
 
@@ -186,6 +187,7 @@ class Maintenance:
 
         return list_audit(self._session, kind=kind, by=actor, since=since, until=until, limit=limit)
 
+    @reports_progress
     def verify(self, *, data: bool = False) -> VerifyReport:
         """Check that every branch and tag is readable and consistent, without changing anything.
 

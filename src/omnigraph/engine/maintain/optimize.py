@@ -23,7 +23,7 @@ from omnigraph.engine.write.staging import LazyIntent, require_unchanged
 from omnigraph.engine.write.write_authorization import require_maintenance
 from omnigraph.errors import GraphError, StorageError, StorageKind
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, Property, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import EdgeType, Property, Type, TypeKey
 from omnigraph.limits import MAINTAIN_TASK_ROWS, OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.model import MAIN, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
@@ -362,9 +362,9 @@ def declared_indexes(type_: Type) -> tuple[IndexSpec, ...]:
 
 def _kinds(property_: Property) -> tuple[IndexKind, ...]:
     type_ = property_.type
-    if type_.is_list or type_.scalar is Scalar.BLOB:
+    if type_.is_list or type_.is_blob:
         return ()
-    if type_.scalar is Scalar.VECTOR:
+    if type_.is_vector:
         return (IndexKind.VECTOR,)
     if type_.is_text and type_.enum_values is None:
         # A full-text index cannot answer equality, so both kinds are built.

@@ -11,23 +11,20 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from threading import Lock
-from typing import Any, TypeAlias
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TypeAlias
 
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.optimize import describe_coverage
 from omnigraph.engine.maintain.repair import find_drift
+from omnigraph.engine.maintain.verify_buckets import scan_by_bucket
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
+from omnigraph.engine.maintain.verify_ids import TypeScan, scan_in_process
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import group_by_weight, report_progress
-from omnigraph.errors import BranchNotFound, DataError, GraphError, OmniGraphError
+from omnigraph.errors import BranchNotFound, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
-from omnigraph.lang.catalog import KINDS, NodeType, Type, TypeKey
-from omnigraph.lang.schema.arrow_schema import key_ids
-from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
+from omnigraph.lang.catalog import NodeType, Type, TypeKey
+from omnigraph.limits import MAINTAIN_LOCAL_ROWS_MAX, STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
 from omnigraph.manifest.recovery import SweepReport, preview
@@ -72,27 +69,11 @@ class VerifyReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TypeScan:
-    """The result of reading the ids, endpoints and key of a type.
-
-    `lost` counts dangling endpoints by column, `wrong_ids` ids that do not follow from the key.
-    """
-
-    rows: int
-    has_unique_ids: bool
-    lost: Mapping[str, int] = field(default_factory=dict)
-    wrong_ids: int = 0
-
-
 # The versions and the key that the scan of a type depends on.
 _ScanKey: TypeAlias = tuple[object, ...]
 
-# Reads all ids of a view, in process or on Spark; maps a type that cannot be read to its error.
-ScanTypes: TypeAlias = Callable[[View, Sequence[Type]], Mapping[TypeKey, TypeScan | OmniGraphError]]
 
-
-def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool = False) -> VerifyReport:
+def verify(session: GraphSession, *, data: bool = False) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
     With `data`, also compare all files with the checksums that were recorded when they were written.
@@ -105,7 +86,7 @@ def verify(session: GraphSession, scan: ScanTypes | None = None, *, data: bool =
     # Open handles are cached; only new ones read from storage.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
-        return _Verification(replace(session, kernel=kernel), scan or scan_in_process).run(data)
+        return _Verification(replace(session, kernel=kernel)).run(data)
     finally:
         kernel.close()
 
@@ -115,7 +96,6 @@ class _Verification:
     """One run over all branches; what two of them share is read once."""
 
     session: GraphSession
-    scan: ScanTypes
     _scans: dict[_ScanKey, TypeScan | OmniGraphError] = field(default_factory=dict)
     _parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = field(default_factory=dict)
 
@@ -185,24 +165,33 @@ class _Verification:
                 ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
+        here: list[tuple[View, list[Type]]] = []
+        for view, read in waiting:
+            runner = self.session.runners.by_size(_count_rows((view, read)), MAINTAIN_LOCAL_ROWS_MAX)
+            if runner.engine == "local":
+                here.append((view, read))
+            else:
+                self._keep_scans(view, read, scan_by_bucket(runner, view, read))
         # Memory is bounded by one large view or several small ones.
-        groups = group_by_weight(waiting, _count_rows, VERIFY_BATCH_ROWS)
-        # A Spark cluster is used from one thread.
-        for group in groups if self.scan is scan_in_process else ([entry] for entry in waiting):
+        for group in group_by_weight(here, _count_rows, VERIFY_BATCH_ROWS):
             self._scan_in_parallel(group)
         self._parts |= zip(parts, self.session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
     def _scan_in_parallel(self, group: Sequence[tuple[View, list[Type]]]) -> None:
         if len(group) == 1:
-            results = [self.scan(*group[0])]
+            results = [scan_in_process(*group[0])]
         else:
             # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
-                futures = [pool.submit(copy_context().run, self.scan, view, types) for view, types in group]
+                futures = [pool.submit(copy_context().run, scan_in_process, view, types) for view, types in group]
             results = [future.result() for future in futures]
-        for (view, types), by_key in zip(group, results, strict=True):
-            keys = {type_.table_key: _identity(view, type_) for type_ in types}
-            self._scans |= {keys[key]: result for key, result in by_key.items()}
+        for (view, types), scans in zip(group, results, strict=True):
+            self._keep_scans(view, types, scans)
+
+    def _keep_scans(
+        self, view: View, types: Sequence[Type], scans: Mapping[TypeKey, TypeScan | OmniGraphError]
+    ) -> None:
+        self._scans |= {_identity(view, type_): scans[type_.table_key] for type_ in types}
 
     def _verified(self, view: View) -> list[Finding]:
         findings: list[Finding] = []
@@ -285,67 +274,6 @@ def _identity(view: View, type_: Type) -> _ScanKey:
     pins = view.snapshot.state.pins
     keys = (type_.table_key, *(TypeKey.of("node", end) for end in type_.ends.values()))
     return (type_.key, *(pins[key].ref for key in keys))
-
-
-def scan_in_process(view: View, types: Sequence[Type]) -> Mapping[TypeKey, TypeScan | OmniGraphError]:
-    """Read all ids of a view into memory and compare them, several types in parallel."""
-    ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
-    finished = count(1)
-    turn = Lock()
-
-    def scan_or_error(type_: Type) -> TypeScan | OmniGraphError:
-        try:
-            result: TypeScan | OmniGraphError = _scan_type(view, type_, ids)
-        except OmniGraphError as error:
-            result = error
-        with turn:
-            report_progress("types read", next(finished), len(types))
-        return result
-
-    results: dict[TypeKey, TypeScan | OmniGraphError] = {}
-    # Endpoints are looked up among node ids, so nodes come first.
-    for kind in KINDS:
-        group = [type_ for type_ in types if type_.kind == kind]
-        tasks = [partial(scan_or_error, type_) for type_ in group]
-        results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
-    return results
-
-
-def _scan_type(view: View, type_: Type, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
-    rows = view.dataset(type_.table_key).read(columns_to_verify(type_))
-    row_ids = rows.column("id")
-    if isinstance(type_, NodeType):
-        ids[type_.name] = row_ids
-    # A node type that could not be read is its own finding; nothing is known of the edges that lead to it.
-    lost = {name: count_lost(rows.column(name), ids[end]) for name, end in type_.ends.items() if end in ids}
-    return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost, len(find_wrong_ids(type_, rows)))
-
-
-def columns_to_verify(type_: Type) -> list[str]:
-    """Return the columns that show if the ids of a type are right: ids, endpoints and the key."""
-    return list(dict.fromkeys(("id", *type_.ends, *type_.key)))
-
-
-def find_wrong_ids(type_: Type, rows: pa.Table) -> pa.ChunkedArray[pa.StringScalar]:
-    """Return the ids of rows that do not follow from the key; all of them if a key cannot be an id."""
-    ids: pa.ChunkedArray[pa.StringScalar] = rows.column("id")
-    if not type_.key or rows.num_rows == 0:
-        return ids.slice(0, 0)
-    try:
-        is_wrong: Any = pc.not_equal(ids, pa.chunked_array([key_ids(type_, rows)]))
-    except DataError:
-        return ids
-    return ids.filter(is_wrong.fill_null(True))
-
-
-def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
-    """Return the number of missing or duplicate ids."""
-    return len(ids) - int(pc.count_distinct(ids, mode="only_valid").as_py())
-
-
-def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.StringScalar]) -> int:
-    """Return how many ends are not among some ids."""
-    return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
 def _findings(view: View, type_: Type, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:

@@ -14,8 +14,11 @@ from typing import Any, Final
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.conflicts import Decisions, Resolution, Resolutions, conflict_error, reject_without_conflict
+from omnigraph.engine.merge.conflicts import Decisions, Resolution, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.dropped_data import lost_changes
+from omnigraph.engine.merge.graph_merge import GraphMerge, MergeExecutor
+from omnigraph.engine.merge.placement import Placement
+from omnigraph.engine.merge.range_merge import Counted
 from omnigraph.engine.merge.schema_merge import (
     MergedSchema,
     OpenConflict,
@@ -24,19 +27,11 @@ from omnigraph.engine.merge.schema_merge import (
     reject_unused,
     rewrites_needed,
 )
-from omnigraph.engine.merge.three_way import (
-    Counted,
-    ExecuteMerge,
-    Task,
-    ThreeWayState,
-    forks_of,
-    merge_all,
-    merge_in_memory,
-)
+from omnigraph.engine.merge.three_way import ThreeWayState, forks_of
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.staging import LazyIntent
 from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
@@ -153,11 +148,15 @@ class Application:
     decisions: Decisions
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
-    execute: ExecuteMerge = merge_in_memory
+    placement: Placement | None = None
     # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
     expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
     _earlier: _Prepared | None = None
+
+    @cached_property
+    def _executor(self) -> MergeExecutor:
+        return MergeExecutor(self.session, self.placement)
 
     @property
     def resolutions(self) -> Sequence[Resolution]:
@@ -175,11 +174,12 @@ class Application:
             three = self._three_way_state(sides.base, ours, sides.theirs)
         except _SchemaConflicts as error:
             return self._conflicted(self._receipt(sides, {}, {}, dry_run=True), error.conflicts)
-        merged = merge_all(three, Resolutions(self.resolutions))
-        receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), three, dry_run=True)
-        if merged.conflicts:
-            return self._conflicted(receipt, merged.conflicts)
-        nothing = self._nothing(sides, merged.counts, three)
+        # As a whole: what a fast-forward takes over as it is counts as well.
+        settled = self._executor.execute(GraphMerge(three, self.resolutions, self._adoptable(three), False, None))
+        receipt = self._receipt(sides, settled.counts, settled.adopted, three, dry_run=True)
+        if settled.conflicts:
+            return self._conflicted(receipt, settled.conflicts)
+        nothing = self._nothing(sides, settled.counts, three)
         return receipt if nothing is None else self._receipt(nothing, {}, {}, dry_run=True)
 
     def _nothing(self, sides: Sides, counts: Mapping[TypeKey, Counted], three: ThreeWayState) -> Sides | None:
@@ -210,7 +210,14 @@ class Application:
                 receipts[:] = [receipt]
                 return plan
 
-            published = self.session.kernel.commit(self.target, prepare, CommitPolicy.MERGE)
+            is_published = True
+            try:
+                published = self.session.kernel.commit(self.target, prepare, CommitPolicy.MERGE)
+            except OmniGraphError as error:
+                is_published = error.effect is not Effect.NONE
+                raise
+            finally:
+                self._executor.clean(is_published=is_published)
         [receipt] = receipts
         if published is None or published.commit is None:
             return receipt
@@ -232,7 +239,7 @@ class Application:
 
         hold = partial(intent.declare, snapshot)
         is_forward = sides.outcome is MergeOutcome.FAST_FORWARD
-        settled = self.execute(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
+        settled = self._executor.execute(GraphMerge(three, self.resolutions, self._adoptable(three), is_forward, hold))
         if settled.conflicts:
             raise self._conflict_error(settled.conflicts, is_cut=settled.is_cut)
         adopted = settled.adopted

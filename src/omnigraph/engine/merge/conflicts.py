@@ -7,10 +7,10 @@ A resolution that resolves no conflict is rejected, and so is a stale one, made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -19,17 +19,17 @@ from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.exact_conversion import convert_rows
 from omnigraph.engine.json_text import value_texts
 from omnigraph.engine.merge.row_merge import Clash, RowMerge, ids_of, rows_without
+from omnigraph.engine.merge.type_merge import TypeMerge
 from omnigraph.errors import DataError, GraphError, MergeConflict, UsageError
-from omnigraph.lang.catalog import Scalar, Type, TypeKey
+from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.lang.schema.merge import BOTH_SIDES, Side
 from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
+from omnigraph.part_protocols import ResolutionsInput as ResolutionsInput
 from omnigraph.public_values import Conflict, ConflictKind, Image
 from omnigraph.rules.coerce import decode_column, shown
 from omnigraph.rules.delta import Violation, is_among, one_array, without
-
-if TYPE_CHECKING:
-    from omnigraph.engine.merge.three_way import ThreeWayState
+from omnigraph.rules.validate import IndexedViolation
 
 _KINDS: Final = {
     "E5": ConflictKind.UNIQUE_VIOLATION,
@@ -94,9 +94,6 @@ def conflict_error(
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
-
-# A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
-ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SCHEMA_KINDS: Final = (ConflictKind.DIVERGENT_SCHEMA, ConflictKind.DROP_VS_UPDATE)
 _SIDES: Final = ("ours", "theirs", "base")
@@ -275,19 +272,17 @@ class Resolutions:
         reject_without_conflict(list(self._open))
 
     def reject_irrelevant(
-        self, three: ThreeWayState, is_touched: Callable[[TypeKey, str], bool], violations: Sequence[Violation]
+        self,
+        exists: Callable[[TypeKey, str], bool],
+        is_touched: Callable[[TypeKey, str], bool],
+        violations: Sequence[IndexedViolation],
     ) -> None:
         """Raise if an open resolution names an entity that the merge does not change and no rule violation names.
 
-        `is_touched` returns True if a merge changes an entity, by type key and id.
+        By type key and id, `exists` returns True if a state has an entity, and `is_touched` if the merge changes it.
         """
-        types = three.by_key
-
-        def is_unknown(key: TypeKey, entity_id: str) -> bool:
-            return key not in types or all(row is None for row in three.rows(types[key], entity_id))
-
-        reject_without_conflict([entity for entity in self._open if is_unknown(*entity)])
-        named = {(violation.type_key, violation.entity_id) for violation in violations}
+        reject_without_conflict([entity for entity in self._open if not exists(*entity)])
+        named = {(violation.type_key, violation.entity_id) for _, violation in violations}
         reject_without_conflict([entity for entity in self._open if entity not in named and not is_touched(*entity)])
 
     def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
@@ -313,35 +308,17 @@ class Resolutions:
                 states[clash.entity_id] = (clash.ours, state)
         return put(replace(merge, clashes=tuple(left)), states)
 
-    def override(
-        self, three: ThreeWayState, merges: Mapping[TypeKey, RowMerge], violations: Sequence[Violation]
-    ) -> dict[TypeKey, RowMerge]:
-        """Return merges with the unused resolutions applied to the entities that they name.
-
-        They may name what a violation names, or any entity that the merge changes: the other end of the trouble.
-        """
-        named = {(violation.type_key, violation.entity_id) for violation in violations}
-        changed = dict(merges)
-        types = three.by_key
-        # One round: the caller validates again, and reports what an override breaks.
-        for (key, entity_id), decided in list(self._open.items()):
-            merge = changed.get(key)
-            is_touched = merge is not None and touches(merge, entity_id)
-            if key not in types or not ((key, entity_id) in named or is_touched):
-                continue
+    def override(self, rows: TypeMerge, merge: RowMerge) -> RowMerge:
+        """Return a merge with every resolution applied to its entity as a whole, because a rule is broken otherwise."""
+        states: dict[str, State] = {}
+        for (key, entity_id), decided in self._open.items():
             resolution = decided.get(None)
             if resolution is None:
                 raise refuse(f"`{entity_id}` of `{key}` breaks a rule as a whole; leave the `property` out")
-            type_ = types[key]
-            rows = three.rows(type_, entity_id)
-            clash = Clash(ConflictKind.DELETE_VS_UPDATE, entity_id, (), *rows)
-            self._reject_stale(key, clash, {None: resolution}, three.blobs)
-            if merge is None:
-                nothing = arrow_schema(type_).empty_table()
-                merge = RowMerge(nothing, nothing, one_array(nothing.column("id")))
-            changed[key] = put(merge, {entity_id: (rows[1], _decided_entity(type_, clash, resolution))})
-            del self._open[key, entity_id]
-        return changed
+            clash = Clash(ConflictKind.DELETE_VS_UPDATE, entity_id, (), *rows.images_of(entity_id))
+            self._reject_stale(key, clash, {None: resolution}, rows.blobs)
+            states[entity_id] = (clash.ours, _decided_entity(rows.type, clash, resolution))
+        return put(merge, states)
 
     @staticmethod
     def _reject_stale(
@@ -365,6 +342,8 @@ class Resolutions:
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
     """Return a merge that leaves entities in the given states, overriding earlier decisions."""
+    if not states:
+        return merge
     # An upsert into the merge: first take the entities out of all three lists, then put each into the one that fits.
     ids = pa.array(list(states), pa.string())
     inserted, updated = [rows_without(merge.inserted, ids)], [rows_without(merge.updated, ids)]
@@ -489,4 +468,4 @@ def _decode_value(type_: Type, name: str, value: object) -> Any:
     column, faults = decode_column([value], property_type)
     if faults:
         raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
-    return literal_values(column) if property_type.scalar is Scalar.BLOB else column
+    return literal_values(column) if property_type.is_blob else column

@@ -32,15 +32,15 @@ def _lost_by(merged: MergedSchema, side: View, pronoun: str) -> Iterator[OpenCon
     sides: tuple[Side, ...] = ("theirs",) if pronoun == "we" else ("ours",)
     reshaping = compare(side.catalog, merged.catalog)
     # Read under its own schema, the side has what the merged one dropped.
-    states = ThreeWayState.under(MergedSchema(side.snapshot.state.schema, side.catalog, merged.base, side, side))
+    side_state = ThreeWayState.under(MergedSchema(side.snapshot.state.schema, side.catalog, merged.base, side, side))
     for type_ in reshaping.dropped:
-        if count := states.our_changes(type_)[0].count:
+        if count := side_state.our_changes(type_)[0].count:
             message = f"`{type_.name}`: {dropper} dropped the type, {pronoun} changed {_entities(count)} of it"
             conflict = Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
             yield OpenConflict(conflict, ("type", type_.type_id), sides)
     for type_, successor in reshaping.kept:
         dropped = compare_columns(type_, successor).dropped
-        changes = states.our_changes(type_) if dropped else None
+        changes = side_state.our_changes(type_) if dropped else None
         for name in dropped:
             count = 0 if changes is None else _count_values(*changes, name)
             if count:

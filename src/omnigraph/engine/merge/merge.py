@@ -11,7 +11,7 @@ from omnigraph.engine.information_flow import check_flow, hidden_base_error, typ
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, is_ancestor, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
-from omnigraph.engine.merge.range_merge import RangeMerge, merging_ranges
+from omnigraph.engine.merge.placement import Placement
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
@@ -27,11 +27,11 @@ def merge(
     *,
     dry_run: bool = False,
     resolutions: ResolutionsInput = None,
-    ranges: RangeMerge | None = None,
+    placement: Placement | None = None,
 ) -> MergeReceipt:
-    """Merge a branch into another, where the session's runners choose; with `dry_run`, only return the outcome.
+    """Merge a branch into another; with `dry_run`, only return the outcome.
 
-    With `ranges`, it is merged range by range, whatever its size.
+    `placement` says where it is merged and in how many parts, instead of the session's runners and its size.
     """
     source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
@@ -43,20 +43,19 @@ def merge(
     parsed = read_resolutions(resolutions)
     theirs = session.full_view_of(session.head(source))
     check_flow(session, theirs.snapshot, names)
-    with merging_ranges(session, ranges) as execute:
-        application = Application(
-            session,
-            "merge",
-            source,
-            into,
-            lambda ours: _sides(session, ours, theirs),
-            parsed,
-            {"source": source},
-            may_adopt=True,
-            execute=execute,
-            expected=target,
-        )
-        return application.preview() if dry_run else application.run()
+    application = Application(
+        session,
+        "merge",
+        source,
+        into,
+        lambda ours: _sides(session, ours, theirs),
+        parsed,
+        {"source": source},
+        may_adopt=True,
+        placement=placement,
+        expected=target,
+    )
+    return application.preview() if dry_run else application.run()
 
 
 def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:

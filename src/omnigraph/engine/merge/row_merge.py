@@ -208,6 +208,15 @@ class RowMerge:
     def changes_nothing(self) -> bool:
         return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted))
 
+    @property
+    def written(self) -> pa.Table:
+        return pa.concat_tables([self.updated, self.inserted]).combine_chunks()
+
+    @property
+    def replaced_ids(self) -> Ids:
+        """The entities whose rows go, because they are replaced or deleted."""
+        return pa.concat_arrays([ids_of(self.updated), self.deleted])
+
 
 def as_merge(theirs: RowChanges) -> RowMerge:
     """Return the merge of a type that our side did not touch: their change as it is."""
@@ -337,11 +346,6 @@ def _deletes_against_updates(
 def rows_without(rows: pa.Table, ids: Ids) -> pa.Table:
     """Return the rows whose ids are not among some."""
     return rows.filter(pa.array(~is_among(ids_of(rows), ids)))
-
-
-def rows_among(rows: pa.Table, ids: Ids) -> pa.Table:
-    """Return the rows whose ids are among some."""
-    return rows.filter(pa.array(is_among(ids_of(rows), ids)))
 
 
 def ids_of(rows: pa.Table) -> Ids:

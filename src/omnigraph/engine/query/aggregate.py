@@ -31,6 +31,7 @@ from omnigraph.engine.query.vectors import (
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
+from omnigraph.lang.scalars import FLOATS
 
 Integers = npt.NDArray[np.int64]
 # Sums of limbs stay below this, which leaves room for the carries.
@@ -82,7 +83,7 @@ def overflow_message(function: str, scalar: Scalar) -> str:
 
 
 def limb_bits(count: float) -> int:
-    """Return how many bits a limb may have when so many values are added.
+    """Return how many bits a limb may have when `count` values are added.
 
     >>> limb_bits(1), limb_bits(2.0**20), limb_bits(2.0**62)
     (61, 41, 1)
@@ -399,7 +400,7 @@ def _percentile(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, np.maximum(counts - 1, 0))
     low, high = _values_at(values, rows, starts + below, starts + above)
-    if call.type.scalar is not Scalar.F64:
+    if call.type.scalar not in FLOATS:
         return pa.array(low.astype(np.int64), mask=is_empty)
     part = position - below
     with np.errstate(all="ignore"):

@@ -38,10 +38,10 @@ from omnigraph.engine.query.vectors import (
     vector_from_arrow,
 )
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import PropertyType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.schema.arrow_schema import arrow_type
-from omnigraph.rules.datetimes import DAY_MS
+from omnigraph.lang.times import DAY_MS
 
 Evaluate: TypeAlias = Callable[[QueryRun, Rows], Vector]
 Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
@@ -348,7 +348,7 @@ def _compile_null_test(operand: ir.Expr, negated: bool) -> Predicate:
     if isinstance(operand, ir.NodeRef | ir.HopsRef | ir.PathRef):
         variable = operand.variable
         return lambda run, rows: (rows.columns[variable] < 0) ^ negated
-    if isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB:
+    if isinstance(operand, ir.PropertyRef) and operand.type.is_blob:
         (key, property_), variable = stored_column(operand), operand.variable
 
         def test(run: QueryRun, rows: Rows) -> Mask:

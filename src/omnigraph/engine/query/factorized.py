@@ -423,7 +423,7 @@ class FactorizedAggregate:
         return from_sums(sums, np.asarray(count))
 
     def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
-        """Return the sums of values over so many ways; of integers exactly, limb by limb."""
+        """Return the sums of values over `path_count` paths; of integers exactly, limb by limb."""
         if factor.values.dtype.kind not in "iu":
             return groups.sum(self._weigh(run, factor, roots))
         bits = limb_bits(path_count)

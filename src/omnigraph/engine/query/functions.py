@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.query.casts_and_dates import DATE_FUNCTIONS, cast_vector
+from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.time_functions import DATE_FUNCTIONS
 from omnigraph.engine.query.vectors import (
     Constant,
     Lists,
@@ -31,7 +32,7 @@ from omnigraph.engine.query.vectors import (
     to_arrow_plain,
     vector_from_arrow,
 )
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, PropertyType
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.rules.arrow_typing import pc
@@ -58,7 +59,7 @@ def _apply(call: ir.Call, arguments: Sequence[Vector], count: int) -> Vector:
     if call.function == "cast":
         source = call.arguments[0].type
         assert source is not None
-        return cast_vector(arguments[0], source.scalar, call.type, count)
+        return cast_vector(arguments[0], source, call.type, count)
     result = IMPLEMENTATIONS[call.function](arguments, call.type, count)
     if isinstance(result, Numbers) and result.data.ndim == 0:
         return Numbers(np.broadcast_to(result.data, (count,)), result.valid)
@@ -77,12 +78,12 @@ def _first_value(vector: Numbers | Strings | Lists) -> Any:
 
 def _arithmetic(name: str) -> Implementation:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        if type_.scalar is Scalar.STRING:
+        if type_.is_text:
             return _concat(arguments, type_, count)
         if len(arguments) == 1:
             zero = Constant(0, PropertyType(type_.scalar))
             return apply([zero, arguments[0]], type_, count)
-        if type_.scalar is Scalar.I64:
+        if type_.scalar in INTEGERS:
             (a, b), valid = _integer_pair(arguments, name)
             if all(map(_is_narrow, arguments)):
                 return Numbers(_OPERATIONS[name](a, b), valid)
@@ -152,7 +153,7 @@ def _divide(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vec
 
 
 def _remainder(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    (x, y), valid = _integer_pair(arguments, "%") if type_.scalar is Scalar.I64 else _float_pair(arguments)
+    (x, y), valid = _integer_pair(arguments, "%") if type_.scalar in INTEGERS else _float_pair(arguments)
     with np.errstate(all="ignore"):
         return Numbers(np.fmod(x, y), combine_validity(valid, _nonzero(y, count)))
 
@@ -174,7 +175,7 @@ def _on_numbers(name: str, on_integers: Callable[[Any], Any] | None, on_floats: 
     """Return a function of one number; integers stay integers if it has a rule for them."""
 
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        if type_.scalar is Scalar.I64 and on_integers is not None:
+        if type_.scalar in INTEGERS and on_integers is not None:
             data, valid = integers(arguments[0], name)
             if name == "abs":
                 raise_overflow(data == _I64_MIN, valid, name)
@@ -239,7 +240,7 @@ def _extreme(op: CompareOp) -> Implementation:
     is_greatest = op is CompareOp.GT
 
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        if type_.scalar is Scalar.STRING:
+        if type_.is_text:
             arrays = [to_arrow(item, type_, count) for item in arguments]
             kernel = pc.max_element_wise if is_greatest else pc.min_element_wise
             return Strings(kernel(*arrays, skip_nulls=False))

@@ -25,7 +25,7 @@ _KEPT_BY_CONDITION = 0.1
 # How many powers of the degree count for a walk of many hops; it has met all nodes by then.
 _POWERS_MAX = 6
 
-# Numbers are found by offsets if there are at most so many possible ones for each, and otherwise by search.
+# Numbers are looked up by offset if at most this many are possible for each that exists, otherwise by search.
 _OFFSETS_SHARE = 16
 
 
@@ -120,7 +120,7 @@ class MeetingWalks:
         return self._join(run, rows, walks, self._walk_back(run, walks))
 
     def choose_meeting(self, run: QueryRun, count: int) -> Meeting:
-        """Return where it costs least to meet, by the mean degrees of the edge types, if so many rows come in."""
+        """Return where it costs least to meet, by the mean degrees of the edge types, for `count` rows."""
         forward, backward = [0.0], [0.0]
         frontier = float(count)
         for step in self.walks:

@@ -47,10 +47,11 @@ from omnigraph.engine.query.vectors import (
     group_offsets,
     range_indices,
 )
-from omnigraph.lang.catalog import INTEGERS, Scalar
+from omnigraph.lang.catalog import INTEGERS
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_hops, format_search
 from omnigraph.lang.query.ir import REVERSED, Direction
+from omnigraph.lang.scalars import NUMBERS, PLAIN, RANGES
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ def _is_joinable(scanned: ir.Expr, bound_side: ir.Expr) -> bool:
     first, second = scanned.type, bound_side.type
     if first.is_list or second.is_list:
         return False
-    # The largest unsigned integers do not fit beside signed ones, so they are compared pair by pair.
-    narrow = INTEGERS - {Scalar.U64}
-    kinds = {Scalar.STRING, Scalar.DATE, Scalar.DATETIME, Scalar.BOOL}
-    return (first.scalar in narrow and second.scalar in narrow) or (first.scalar is second.scalar in kinds)
+    if first.scalar in INTEGERS and second.scalar in INTEGERS:
+        # The largest unsigned integers do not fit beside signed ones, so they are compared pair by pair.
+        return max(RANGES[first.scalar][1], RANGES[second.scalar][1]) < 2**63
+    return first.scalar is second.scalar and first.scalar in PLAIN - NUMBERS
 
 
 def hash_join(left: Vector, right: Vector) -> NeighbourRanges:
@@ -346,7 +347,7 @@ def _bind_edges_and_hops(walk: ir.Expand, reached: Expansion) -> dict[str, Ids]:
 def _choose_walker(
     run: QueryRun, walk: ir.Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
 ) -> Walker:
-    """Return the cheaper traversal of a walk from so many nodes, and report it; `ends` are other types than its own."""
+    """Return the cheaper traversal of a walk from `frontier` nodes, and report it; `ends` replace its own types."""
     near, far = ends or (walk.source_type, walk.target_type)
     walker = choose_walker(run, walk, near, far, hops, frontier, per_edge=walk.edge_variable is not None)
     run.note("traversal", walker.mode)

@@ -141,7 +141,7 @@ def top_rows(
 
 
 def stable_order(keys: Sequence[SortKey], count: int) -> RowIndices:
-    """Return so many rows by keys, the most significant first; rows with equal keys stay as they are."""
+    """Return the first `count` rows in the order of their keys, the most significant first; ties keep their order."""
     if not keys:
         return np.arange(count, dtype=np.int64)
     packed = _pack_keys(keys, count) if count >= _PACKED_MIN else None

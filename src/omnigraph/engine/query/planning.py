@@ -34,9 +34,10 @@ from omnigraph.engine.query.operators import (
 from omnigraph.engine.query.subqueries import CountJoin
 from omnigraph.engine.query.unwinding import Unwind
 from omnigraph.engine.query.vectors import Ids
-from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, INTEGERS, KINDS, Catalog, NodeType, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, KINDS, Catalog, NodeType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.format_plan import format_plan
+from omnigraph.lang.scalars import RANGES
 from omnigraph.lang.schema.arrow_schema import key_id
 
 
@@ -107,9 +108,9 @@ def _has_key_type(column: ir.Expr, value: ir.Expr) -> bool:
 
 def _fits_key_type(node: NodeType, name: str, value: object) -> bool:
     scalar = node.properties[name].type.scalar
-    if scalar not in INTEGER_RANGES or not isinstance(value, int):
+    if scalar not in INTEGERS or not isinstance(value, int):
         return True
-    low, high = INTEGER_RANGES[scalar]
+    low, high = RANGES[scalar]
     return low <= value <= high
 
 

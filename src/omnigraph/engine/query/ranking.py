@@ -357,7 +357,7 @@ class _RankCall:
         self._model = call.model if isinstance(call, ir.Nearest) else None
 
     def score_candidates(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        """Return the candidates that match; with a `limit` at least so many, and all that tie with the last."""
+        """Return the candidates that match; with a `limit` at least that number, and all that tie with the last."""
         return self._near(run, candidates, limit) if self.is_nearest else self._relevant(run, candidates, limit)
 
     def _relevant(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:

@@ -15,14 +15,16 @@ import pyarrow as pa
 from omnigraph.display import SHOWN_ROWS, count_of, html_table, text_table
 from omnigraph.engine.json_text import iso_json_text
 from omnigraph.errors import UsageError
+from omnigraph.lang.scalars import readable
+from omnigraph.lang.schema.arrow_schema import PHYSICAL, SCALARS
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
 from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.time_columns import to_timestamps
 
 if TYPE_CHECKING:
     from omnigraph.engine.query.budget import BudgetUsage
 
 
-_TIMESTAMP: Final[Any] = pa.timestamp("ms", "UTC")
 _SAFE_INTEGER: Final = 2**53 - 1
 
 
@@ -295,22 +297,17 @@ def _with_timestamps(table: pa.Table) -> pa.Table:
 
 
 def _timestamps(column: Any) -> Any:
-    if column.type == pa.date64():
-        return _cast_milliseconds(column, pa.int64(), _TIMESTAMP)
-    if pa.types.is_list(column.type) and column.type.value_type == pa.date64():
-        return _cast_milliseconds(column, pa.list_(pa.int64()), pa.list_(_TIMESTAMP))
-    return column
-
-
-def _cast_milliseconds(column: Any, stored: Any, type_: Any) -> Any:
-    # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
-    return pa.chunked_array([chunk.view(stored).cast(type_) for chunk in column.chunks], type_)
+    # Without a chunk it needs the type.
+    return pa.chunked_array(map(to_timestamps, column.chunks), to_timestamps(pa.nulls(0, column.type)).type)
 
 
 def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
-    type_, values = column.type, _timestamps(column).to_pylist()
-    is_list = pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
-    format_value = _json_formatter(type_.value_type if is_list else type_, integers_as_text)
+    is_list = pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    type_ = column.type.value_type if is_list else column.type
+    if type_ in PHYSICAL:
+        stored = column.cast(pa.list_(PHYSICAL[type_]) if is_list else PHYSICAL[type_])
+        return [readable(value, SCALARS[type_]) for value in stored.to_pylist()]
+    values, format_value = column.to_pylist(), _json_formatter(type_, integers_as_text)
     if format_value is None:
         return list(values)
     if is_list:
@@ -319,22 +316,11 @@ def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
 
 
 def _json_formatter(type_: pa.DataType, integers_as_text: bool) -> Any:
-    if type_ == pa.date32():
-        return lambda value: None if value is None else value.isoformat()
-    if type_ == pa.date64():
-        return _format_timestamp
     if pa.types.is_floating(type_):
         return _format_float
     if integers_as_text and pa.types.is_integer(type_):
         return lambda value: str(value) if value is not None and abs(value) > _SAFE_INTEGER else value
     return None
-
-
-def _format_timestamp(value: Any) -> str | None:
-    if value is None:
-        return None
-    # Unlike that of Arrow, `%Y` of Python writes years before 1000 with fewer than four digits.
-    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def _format_float(value: float | None) -> float | str | None:

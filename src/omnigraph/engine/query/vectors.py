@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,12 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.arguments import Value
 from omnigraph.errors import ArithmeticOverflow
-from omnigraph.lang.catalog import PropertyType, Scalar
-from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.scalars import TIME_FORMS, Scalar
+from omnigraph.lang.schema.arrow_schema import PHYSICAL, arrow_type
 
 Ids: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
-
-# Dates are compared as their numbers, and Arrow hands them to numpy only as those.
-_PHYSICAL: Final[Mapping[pa.DataType, pa.DataType]] = {pa.date32(): pa.int32(), pa.date64(): pa.int64()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +106,10 @@ def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
         array = array.fill_null(
-            False if pa.types.is_boolean(type_) else pa.scalar(0, _PHYSICAL.get(type_, type_)).cast(type_)
+            False if pa.types.is_boolean(type_) else pa.scalar(0, PHYSICAL.get(type_, type_)).cast(type_)
         )
-    if type_ in _PHYSICAL:
-        array = array.view(_PHYSICAL[type_])
+    if type_ in PHYSICAL:
+        array = array.view(PHYSICAL[type_])
     return Numbers(array.to_numpy(zero_copy_only=False), valid)
 
 
@@ -121,7 +119,7 @@ def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
         return repeat_value(vector.value, type_, count)
     if isinstance(vector, Strings | Lists):
         return vector.array if vector.array.type == type_ else vector.array.cast(type_)
-    physical = _PHYSICAL.get(type_)
+    physical = PHYSICAL.get(type_)
     if physical is not None:
         return pa.array(vector.data, physical, mask=vector.null_mask).view(type_)
     return pa.array(vector.data, type_, mask=vector.null_mask)
@@ -132,13 +130,13 @@ def repeat_value(value: Value, type_: Any, count: int) -> Any:
     firsts: Any = pa.array(np.zeros(count, np.int64))
     if value is None:
         return pa.nulls(count, type_)
-    physical = _PHYSICAL.get(type_)
+    physical = PHYSICAL.get(type_)
     if physical is not None:
         return pa.array(np.full(count, value), physical).view(type_)
     if isinstance(value, tuple):
         item = type_.value_type
-        if item in _PHYSICAL:
-            items = pa.array(value, _PHYSICAL[item]).view(item)
+        if item in PHYSICAL:
+            items = pa.array(value, PHYSICAL[item]).view(item)
             single = pa.ListArray.from_arrays(pa.array([0, len(value)], pa.int32()), items)
             return single.take(firsts)
         return pa.array([list(value)], type_).take(firsts)
@@ -198,8 +196,9 @@ def raise_overflow(overflow: npt.NDArray[Any], valid: Mask | None, function: str
 
 
 def function_overflow_message(function: str, type_name: str) -> str:
-    if type_name in (Scalar.DATE.value, Scalar.DATETIME.value):
-        remedy = "dates lie between 0001-01-01 and 9999-12-31"
+    form = TIME_FORMS.get(Scalar(type_name))
+    if form is not None:
+        remedy = form.extent
     else:
         remedy = "choose a wider type" if function == "cast" else "convert an operand with `cast(… as F64)`"
     return f"a result of `{function}` does not fit {type_name}; {remedy}"
@@ -332,7 +331,7 @@ def pack_rows(rows: Rows) -> Ids:
 
 
 def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
-    """Return so many flags, set at some positions."""
+    """Return `size` flags, set at some positions."""
     flags = np.zeros(size, np.bool_)
     flags[positions] = True
     return flags
@@ -340,14 +339,14 @@ def flag_positions(positions: npt.NDArray[Any], size: int) -> Mask:
 
 def distinct_below(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """Return the distinct numbers, all of which are below `size`, in order."""
-    # Flags for so many possible numbers are faster than sorting.
+    # Where the numbers are dense, flags are faster than sorting.
     if size <= 32 * len(numbers) + 1_024:
         return np.flatnonzero(flag_positions(numbers, size))
     return sort_distinct(numbers)
 
 
 def group_offsets(groups: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
-    """Return where each of so many groups begins among rows in the order of their groups, and where the last ends."""
+    """Return where each of `count` groups begins among rows in the order of their groups, and where the last ends."""
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(groups, minlength=count), out=offsets[1:])
     return offsets

@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.session import View
-from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import PropertyType, Type, TypeKey
 from omnigraph.lang.query.ir import CompareOp
-from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
+from omnigraph.lang.scalars import FLOATS, INTEGERS, RANGES
+from omnigraph.lang.schema.arrow_schema import PHYSICAL, arrow_schema, arrow_type
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce import RANGES, from_fitted
+from omnigraph.rules.coerce import from_fitted
 from omnigraph.rules.delta import Ids, one_array, without
 from omnigraph.store.blobs.cells import blob_columns, without_blob_bytes
-from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.dataset import FILTER_WORDS, Dataset, lance_errors
 from omnigraph.store.read.lookup import PLACE, find, find_rows, is_filterable
 
 _COMPARE: Final = {
@@ -32,8 +33,6 @@ _COMPARE: Final = {
     CompareOp.GE: "greater_equal",
     CompareOp.LE: "less_equal",
 }
-# How filter texts call the types that typed filters cannot name.
-_WORDS: Final = {"uint32": "UInt32", "uint64": "UInt64", "date64[ms]": "Date64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +62,8 @@ class ColumnTest:
     def _text(self) -> str:
         if self.op is None:
             return f"`{self.column}` IS NOT NULL"
-        number = self.constant.cast(pa.int64() if pa.types.is_date64(self.stored) else self.stored).as_py()
-        return f"`{self.column}` {self.op} arrow_cast({number}, '{_WORDS[str(self.stored)]}')"
+        number = self.constant.cast(PHYSICAL.get(self.stored, self.stored)).as_py()
+        return f"`{self.column}` {self.op} arrow_cast({number}, '{FILTER_WORDS[self.stored]}')"
 
     def _zero(self, field: Any) -> Any:
         """Return the comparison with zero for both signs, which the filter engine distinguishes and we do not."""
@@ -89,13 +88,12 @@ class ColumnTest:
 
 def comparison(column: str, type_: PropertyType, op: CompareOp, value: Any) -> ColumnTest:
     """Return the test that compares a column with a value that `fit` or a parameter gave; null passes nothing."""
-    if value is None or type_.is_list or type_.scalar is Scalar.VECTOR or (isinstance(value, float) and isnan(value)):
+    if value is None or type_.is_array or (isinstance(value, float) and isnan(value)):
         return ColumnTest(column, arrow_type(type_), None)
     if type_.scalar in INTEGERS:
         return _folded(column, type_, *_integer(op, value, *RANGES[type_.scalar]))
     if type_.scalar in FLOATS:
-        width = np.float32 if type_.scalar is Scalar.F32 else np.float64
-        return _folded(column, type_, *_float(op, value, width))
+        return _folded(column, type_, *_float(op, value, arrow_type(type_).to_pandas_dtype()))
     return ColumnTest(column, arrow_type(type_), op, from_fitted([value], type_)[0])
 
 

@@ -6,7 +6,7 @@ Vectorised; nothing here is durable. The rules check what `PendingChanges.change
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from omnigraph.engine.entity_lookup import blob_properties
 from omnigraph.engine.session import View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import check_size
-from omnigraph.lang.catalog import EdgeType, PropertyType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import TEXT, EdgeType, PropertyType, Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import RENAMED_EDGE_BYTES_MAX, RENAMED_EDGES_MAX
 from omnigraph.rules.arrow_typing import Column
@@ -31,8 +31,6 @@ from omnigraph.rules.delta import (
     translate,
     without,
 )
-
-_TEXT: Final = PropertyType(Scalar.STRING)
 
 
 class PendingType:
@@ -241,7 +239,7 @@ class PendingType:
 
     def _type_of(self, column: str) -> PropertyType:
         item = self.type.properties.get(column)
-        return item.type if item else _TEXT
+        return item.type if item else TEXT
 
 
 class PendingChanges:

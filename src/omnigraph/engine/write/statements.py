@@ -27,7 +27,7 @@ from omnigraph.engine.write.pending_changes import PendingChanges
 from omnigraph.engine.write.rename import rename_entities
 from omnigraph.errors import DataError
 from omnigraph.ids import new_ulid, new_ulids
-from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property, PropertyType, Type, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.check_context import pattern_reads
 from omnigraph.lang.schema.arrow_schema import arrow_type, key_id, key_ids
@@ -122,7 +122,7 @@ class Constants:
         try:
             if type_.scalar in FLOATS and not type_.is_list and isinstance(value, int):
                 raise Misfit(f"{shown(value)} is an integer, not a `{type_}`; write it with a decimal point")
-            if self._blobs is not None and type_.scalar is Scalar.BLOB:
+            if self._blobs is not None and type_.is_blob:
                 [value] = self._blobs.resolve([value])
             return fit(value, type_)
         except Misfit as misfit:

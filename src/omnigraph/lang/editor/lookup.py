@@ -14,6 +14,7 @@ from omnigraph.lang.editor.sources import SchemaView, Variable, Words, find_decl
 from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
 from omnigraph.lang.query.functions import AGGREGATES, FUNCTIONS, show_forms
+from omnigraph.lang.scalars import LITERAL_CALLS, TIME_FORMS, Scalar
 from omnigraph.lang.schema.parser import parse_schema
 
 QUERY_WORDS: Final = MappingProxyType(
@@ -56,8 +57,7 @@ QUERY_WORDS: Final = MappingProxyType(
 _SPECIAL_FUNCTIONS: Final = MappingProxyType(
     {
         "now": "`now()`: the instant at which the query runs, one for all rows.",
-        "date": '`date("2024-01-31")`: a Date.',
-        "datetime": '`datetime("2024-01-31T10:00:00Z")`: a DateTime.',
+        **{word: f'`{word}("{TIME_FORMS[scalar].example}")`: a {scalar}.' for word, scalar in LITERAL_CALLS.items()},
         "cast": "`cast(x as Type)`: a value as another type.",
         "type": "`type($x)`: the type of a node of several types.",
         "nodes": "`nodes($p)`: the ids of the nodes of a path, in order.",
@@ -81,18 +81,7 @@ SCHEMA_WORDS: Final = MappingProxyType(
         "interface": "Declares properties that several node types share.",
         "implements": "Takes over the properties of interfaces.",
         "enum": "One of the listed words: `enum(a, b)`.",
-        "Vector": "A vector of 32-bit floats with this many dimensions: `Vector(384)`.",
-        "String": "A text.",
-        "Blob": "Bytes of any size.",
-        "Bool": "`true` or `false`.",
-        "I32": "A 32-bit integer.",
-        "I64": "A 64-bit integer.",
-        "U32": "A 32-bit integer that is not negative.",
-        "U64": "A 64-bit integer that is not negative.",
-        "F32": "A 32-bit float.",
-        "F64": "A 64-bit float.",
-        "Date": "A day.",
-        "DateTime": "An instant, in milliseconds.",
+        **{scalar.value: scalar.facts.meaning for scalar in Scalar},
     }
 )
 ANNOTATIONS: Final = MappingProxyType(

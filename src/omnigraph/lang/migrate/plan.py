@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from omnigraph.lang.catalog import Cardinality, PropertyType, Scalar, TypeKey
+from omnigraph.lang.catalog import Cardinality, PropertyType, TypeKey
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
 from omnigraph.lang.migrate.step import DropMode, Step, StepEffect, StepKind
+from omnigraph.lang.scalars import FLOATS
 from omnigraph.lang.schema.ast import KINDS, Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
 from omnigraph.lang.schema.ir import SchemaIR
@@ -288,32 +289,24 @@ def _compare_value_types(pair: Pair, old: PropertyShape, new: PropertyShape) -> 
         yield pair.step("unsupported_change", new.name, reason=reason, code="OG-MF-106", span=span)
 
 
-# By type, the types that hold each of its values exactly.
-_WIDER: Final[Mapping[Scalar, frozenset[Scalar]]] = {
-    Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
-    Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
-    Scalar.F32: frozenset({Scalar.F64}),
-}
-
-
 def is_wider(old: PropertyType, new: PropertyType) -> bool:
     """Return True if the new type holds every value of the old one exactly; an enum is narrower than a String.
 
-    >>> is_wider(PropertyType(Scalar.I32), PropertyType(Scalar.I64)), is_wider(
-    ...     PropertyType(Scalar.I64), PropertyType(Scalar.F64)
-    ... )
+    >>> from omnigraph.lang.scalars import Scalar
+    >>> small, large, real = map(PropertyType, (Scalar.I32, Scalar.I64, Scalar.F64))
+    >>> is_wider(small, large), is_wider(large, real)
     (True, False)
     """
     if old.is_list != new.is_list:
         return False
     if old.enum_values is not None:
-        return new.scalar is Scalar.STRING and new.enum_values is None
-    return new.scalar in _WIDER.get(old.scalar, ())
+        return new.is_text and new.enum_values is None
+    return new.scalar in old.scalar.facts.wider
 
 
 def _is_respelled(pair: Pair, old: PropertyShape, new: PropertyType) -> bool:
     """Return True if ids format the wider value differently: the digits of a 32-bit float change with 64 bits."""
-    if isinstance(pair.old, InterfaceShape) or (old.type.scalar, new.scalar) != (Scalar.F32, Scalar.F64):
+    if isinstance(pair.old, InterfaceShape) or not {old.type.scalar, new.scalar} <= FLOATS:
         return False
     keys = [item.columns for item in pair.old.constraints if item.kind == "key"]
     return "key" in old.marks or any(old.name in columns for columns in keys)

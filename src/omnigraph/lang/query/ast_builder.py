@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from lark import Token, Transformer, v_args
 
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.parsing import SyntaxFault, read_string, span_of
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.functions import AGGREGATES, FUNCTION_NAMES, arity_of, describe_arity, function_hint
+from omnigraph.lang.scalars import LITERAL_CALLS, NUMBERS, TIME_FORMS, Family, Scalar
 from omnigraph.limits import EXPRESSION_DEPTH_MAX
 
 _U32_MAX: Final = 2**32 - 1
@@ -24,7 +25,7 @@ _I64_MAX: Final = 2**63 - 1
 _U64_MAX: Final = 2**64 - 1
 # A longer number is out of every range, and Python itself rejects very long ones.
 _DIGITS_MAX: Final = 40
-_BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar is not Scalar.VECTOR}
+_BASES: Final = {scalar.value: scalar for scalar in Scalar if scalar.facts.family is not Family.VECTOR}
 
 T = TypeVar("T")
 # Where a clause may still be a walk, the grammar leaves a variable as its token.
@@ -119,7 +120,8 @@ class Builder(Transformer[Token, Any]):
     def value_call(self, value: ast.Call | ast.Conversion | ast.Quantifier | ast.Literal) -> ast.Call | ast.Literal:
         if isinstance(value, ast.Literal) or (isinstance(value, ast.Call) and value.function == "now"):
             return value
-        hint = 'a value is a literal, a parameter, `now()`, `date("…")` or `datetime("…")`'
+        calls = ["`now()`", *(f'`{word}("…")`' for word in LITERAL_CALLS)]
+        hint = f"a value is {join_words(['a literal', 'a parameter', *calls])}"
         function = "cast" if isinstance(value, ast.Conversion) else value.function
         raise SyntaxFault(f"`{function}()` is not a value", value.span, hint)
 
@@ -135,7 +137,7 @@ class Builder(Transformer[Token, Any]):
     def negative(self, sign: Token, written: Operand) -> ast.Negative | ast.Literal:
         operand = _expression(written)
         span = span_of(sign).to(operand.span)
-        if isinstance(operand, ast.Literal) and operand.scalar in (Scalar.I64, Scalar.U64, Scalar.F64):
+        if isinstance(operand, ast.Literal) and operand.scalar in NUMBERS:
             assert isinstance(operand.value, int | float)
             if operand.scalar is Scalar.U64 and operand.value > _I64_MAX + 1:
                 raise SyntaxFault(f"an integer must lie between {-_I64_MAX - 1} and {_U64_MAX}", span)
@@ -453,18 +455,19 @@ def _known_field(token: Token) -> Token:
 
 def _special_call(call: ast.Call) -> ast.Call | ast.Literal:
     """Return a date as a literal, and any other call as it is; raises `SyntaxFault` for a wrong first argument."""
-    if call.function not in ("date", "datetime", "nearest"):
+    scalar = LITERAL_CALLS.get(call.function)
+    if scalar is None and call.function != "nearest":
         return call
     first = call.arguments[0]
-    if call.function == "nearest":
+    if scalar is None:
         if isinstance(first, ast.PropertyAccess):
             return call
         hint = "write nearest($x.vectors, …)"
         raise SyntaxFault("the first argument of `nearest` is a property of a variable", first.span, hint)
     if not isinstance(first, ast.Literal) or first.scalar is not Scalar.STRING:
-        hint = f'write {call.function}("2024-01-31"), or declare a parameter of that type'
+        hint = f'write {call.function}("{TIME_FORMS[scalar].example}"), or declare a parameter of that type'
         raise SyntaxFault(f"`{call.function}` takes its text in double quotes", first.span, hint)
-    return ast.Literal(first.value, Scalar.DATE if call.function == "date" else Scalar.DATETIME, call.span)
+    return ast.Literal(first.value, scalar, call.span)
 
 
 def _check_depth(operand: Operand) -> ast.Expression:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from omnigraph.lang.catalog import INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import TEXT, PropertyType
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope
@@ -25,6 +25,7 @@ from omnigraph.lang.query.functions import (
     fits_word,
     retype,
 )
+from omnigraph.lang.scalars import FLOATS, INTEGERS, NUMBERS, PLAIN, TIMES, Scalar, cast_targets
 from omnigraph.limits import RANK_WINDOW_DEFAULT
 
 _GROUP_HINT = "return `$v.property` or `$v`, or aggregate it"
@@ -57,7 +58,7 @@ def _check_fraction(ctx: Context, call: ast.Call) -> float | None:
 
 def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, usage: str) -> bool:
     """Report a Blob where values are shown or compared (T24)."""
-    if typed.type is None or typed.type.scalar is not Scalar.BLOB:
+    if typed.type is None or not typed.type.is_blob:
         return False
     ctx.report(
         "T24", expression.span, f"{describe(typed)}, which cannot be {usage}", "read Blobs one by one through the API"
@@ -191,7 +192,7 @@ def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, noun:
 def _nearest(ctx: Context, scope: Scope, call: ast.Call) -> ir.Nearest | None:
     target, value = call.arguments[0], call.arguments[1]
     field = _field(ctx, scope, target, "nearest", "T15")
-    if field is not None and field.type.scalar is not Scalar.VECTOR:
+    if field is not None and not field.type.is_vector:
         ctx.report("T15", target.span, f"`nearest` reads a Vector, but {describe(field)}")
         field = None
     query = _operand(ctx, scope, value, "nearest", "T15")
@@ -212,7 +213,7 @@ def _is_vector_query(query: ir.Expr, field: PropertyType) -> bool:
     if isinstance(query, ir.Literal) and type_.is_list and type_.scalar in NUMBERS:
         assert isinstance(query.value, tuple)
         return len(query.value) == field.dimension
-    return type_.is_text or (type_.scalar is Scalar.VECTOR and type_.dimension == field.dimension)
+    return type_.is_text or (type_.is_vector and type_.dimension == field.dimension)
 
 
 def _describe_vector(query: ir.Expr) -> str:
@@ -260,17 +261,8 @@ def _positive(
 
 
 # `null` where the context gives it no other type.
-NULL: Final = ir.Literal(None, PropertyType(Scalar.STRING, nullable=True))
+NULL: Final = ir.Literal(None, replace(TEXT, nullable=True))
 _NULL_SCALARS: Final = {"Integer": Scalar.I64, "Number": Scalar.F64, "T": Scalar.STRING}
-_DATES: Final = (Scalar.DATE, Scalar.DATETIME)
-# Which types each type can be cast to, besides itself.
-_CASTS: Final = {
-    **dict.fromkeys(NUMBERS, NUMBERS | {Scalar.STRING}),
-    Scalar.BOOL: INTEGERS | {Scalar.STRING},
-    Scalar.STRING: NUMBERS | {Scalar.BOOL, Scalar.DATE, Scalar.DATETIME},
-    Scalar.DATE: frozenset({Scalar.STRING, Scalar.DATETIME}),
-    Scalar.DATETIME: frozenset({Scalar.STRING, Scalar.DATE}),
-}
 
 
 def is_null_literal(expression: ir.Expr) -> bool:
@@ -337,8 +329,7 @@ def convert(expression: ir.Expr, scalar: Scalar) -> ir.Expr:
     if type_.scalar is scalar and type_.enum_values is None:
         return expression
     if isinstance(expression, ir.Literal) and isinstance(expression.value, int | float | None):
-        is_float = scalar in (Scalar.F32, Scalar.F64)
-        value = float(expression.value) if is_float and expression.value is not None else expression.value
+        value = float(expression.value) if scalar in FLOATS and expression.value is not None else expression.value
         return ir.Literal(value, retype(type_, scalar))
     if type_.scalar is scalar:
         return expression
@@ -395,8 +386,8 @@ def _report_misfit(
 
 def _operator_hint(name: str, arguments: Sequence[ir.Expr]) -> str | None:
     scalars = [item.type.scalar for item in arguments if item.type is not None]
-    if name in ("+", "-") and any(scalar in _DATES for scalar in scalars):
-        if name == "-" and len(scalars) == 2 and all(scalar in _DATES for scalar in scalars):
+    if name in ("+", "-") and any(scalar in TIMES for scalar in scalars):
+        if name == "-" and len(scalars) == 2 and all(scalar in TIMES for scalar in scalars):
             return 'count the time between them with `date_diff("day", …, …)`'
         return 'move a date with `date_add(…, 1, "day")`'
     if name == "+" and Scalar.STRING in scalars:
@@ -451,13 +442,13 @@ def type_cast(ctx: Context, operand: ir.Expr, written: ast.Conversion) -> ir.Exp
     if is_null_literal(operand):
         return ir.Literal(None, replace(target, nullable=True))
     is_plain = not (source.is_list or target.is_list) and not isinstance(operand, ir.NodeRef)
-    if is_plain and source.scalar is target.scalar and source.scalar not in (Scalar.BLOB, Scalar.VECTOR):
+    if is_plain and source.scalar is target.scalar and source.scalar in PLAIN:
         return operand
-    if not is_plain or target.scalar not in _CASTS.get(source.scalar, frozenset()):
-        allowed = sorted(scalar.value for scalar in _CASTS.get(source.scalar, ()))
+    if not is_plain or target.scalar not in cast_targets(source.scalar):
+        allowed = sorted(scalar.value for scalar in cast_targets(source.scalar))
         hint = f"a {source.scalar.value} can become {join_words(allowed)}" if is_plain and allowed else None
         ctx.report("T40", written.operand.span, f"{describe(operand)}, which cannot be cast to {target}", hint)
         return None
     # A text may hold anything, and a float may be no number.
-    may_fail = source.scalar is Scalar.STRING or source.scalar in (Scalar.F32, Scalar.F64)
+    may_fail = source.is_text or source.scalar in FLOATS
     return ir.Call("cast", (operand,), replace(target, nullable=source.nullable or may_fail))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import (
@@ -24,12 +24,12 @@ from omnigraph.lang.query.check_calls import (
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.check_values import (
     check_enum_words,
-    date_hint,
     describe,
     element_type,
     has_property,
     is_compatible,
     is_path_call,
+    literal_hint,
     resolve,
     resolve_entity_call,
 )
@@ -66,7 +66,7 @@ def check_condition(ctx: Context, scope: Scope, condition: ast.Expression, role:
     typed = check_expression(ctx, scope, condition, role)
     if typed is None or typed.type is None:
         return None
-    if typed.type.scalar is Scalar.BOOL and not typed.type.is_list:
+    if is_compatible(typed.type, ir.BOOL):
         return typed
     if is_null_literal(typed):
         return ir.Literal(None, ir.TRUTH)
@@ -259,7 +259,7 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, role: Ro
         return _test_text(ctx, comparison, a, b, a.type, b.type)
     for operand, side in ((a, left), (b, comparison.right)):
         assert operand.type is not None
-        if operand.type.is_list or operand.type.scalar is Scalar.VECTOR:
+        if operand.type.is_array:
             hint = "test for an item with `contains`" if operand.type.is_list else "rank with `nearest`"
             ctx.report("T7", side.span, f"`{operator}` compares single values, but {describe(operand)}", hint)
             return None
@@ -298,7 +298,7 @@ def _operand(ctx: Context, scope: Scope, expression: ast.Expression, role: Role)
         ctx.report("T7", expression.span, "`null` is not a value to compare with", "write `is null` or `is not null`")
         return None
     operand = check_expression(ctx, scope, expression, role)
-    if operand is not None and operand.type is not None and operand.type.scalar is Scalar.BLOB:
+    if operand is not None and operand.type is not None and operand.type.is_blob:
         ctx.report("T7", expression.span, f"{describe(operand)}, which cannot be compared")
         return None
     return operand
@@ -337,10 +337,7 @@ def _test_text(
 def _report_mismatch(
     ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> None:
-    hint = None
-    for type_, other in ((left, b), (right, a)):
-        if type_.scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(other, ir.Literal) and other.type.is_text:
-            hint = date_hint(type_.scalar, other.value)
+    hint = literal_hint(left, b) or literal_hint(right, a)
     message = f"{describe(a)} and {describe(b)}: they cannot be compared"
     ctx.report("T7", comparison.right.span, message, hint)
 
@@ -368,7 +365,7 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership, role: Ro
         hint = f"compare a property of it, as in `${operand.variable}.property`"
         ctx.report("T7", membership.operand.span, f"{describe(operand)}, not a value to compare with", hint)
         return None
-    if operand.type.is_list or operand.type.scalar is Scalar.VECTOR:
+    if operand.type.is_array:
         message = f"`in` looks for one value, but {describe(operand)}"
         ctx.report("T34", membership.operand.span, message, "test a list for one item with `contains`")
         return None

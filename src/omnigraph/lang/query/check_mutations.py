@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Type
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
@@ -141,7 +141,7 @@ class PatternWrites:
             self._ctx.report(
                 "T3", item.value.span, f"this value does not fit `{name}`: {reason}", f"`{name}` is {type_}"
             )
-        elif type_.scalar is Scalar.BLOB:
+        elif type_.is_blob:
             message = f"`{type_name}.{name}` is a Blob, which cannot be set for each row of a pattern"
             hint = "set it with `insert` or `upsert`, or with an `update` of nodes that has one comparison"
             self._ctx.report("T3", item.value.span, message, hint)
@@ -182,7 +182,7 @@ class PatternWrites:
 
 def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:
     """Return why values of a type cannot be stored in a property, or None; their range is checked when they are."""
-    if value.is_list != expected.is_list or expected.scalar is Scalar.BLOB:
+    if value.is_list != expected.is_list or expected.is_blob:
         return "other shape"
     numbers = INTEGERS | FLOATS
     is_number = value.scalar in numbers and expected.scalar in numbers
@@ -527,7 +527,7 @@ def _predicate(ctx: Context, comparison: ast.Comparison, target: Type) -> ir.Pre
         _report_unknown_property(ctx, name, target, columns)
         return None
     column, type_ = target_column
-    if type_.scalar is Scalar.BLOB:
+    if type_.is_blob:
         ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
         return None
     assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)

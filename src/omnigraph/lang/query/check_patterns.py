@@ -6,10 +6,9 @@ Pure. Clauses are checked in written order, then optional blocks, then negations
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
@@ -241,7 +240,7 @@ def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Vari
     block.scope.narrow(bound.name, type_name)
     common = ir.common_types(bound.type_name, type_name)
     if common is not None and common != bound.type_name:
-        names = ir.Literal(ir.split_type(common), PropertyType(Scalar.STRING, is_list=True))
+        names = ir.Literal(ir.split_type(common), replace(ir.ID, is_list=True))
         block.conditions.append(ir.In(ir.TypeRef(bound.name, "node", bound.type_name), names))
     return bound.type_name
 

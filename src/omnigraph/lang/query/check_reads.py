@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
@@ -27,6 +27,8 @@ from omnigraph.lang.query.check_returns import (
     check_projections,
 )
 from omnigraph.lang.query.check_values import describe
+from omnigraph.lang.query.functions import common_scalar
+from omnigraph.lang.scalars import PLAIN, Scalar
 
 Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]
 
@@ -101,9 +103,6 @@ def is_refused(ctx: Context) -> bool:
 
 # -- entities -------------------------------------------------------------------------------------------------
 
-# Large values, which a caller asks for by name.
-_LEFT_OUT: Final = (Scalar.BLOB, Scalar.VECTOR)
-
 
 def _expand(ctx: Context, scope: Scope, entity: ast.Projection | ast.EntityProjection) -> Iterator[ast.Projection]:
     """Yield a projection, or the properties of an entity; `$v.*` leaves out Blobs and vectors."""
@@ -120,7 +119,7 @@ def _expand(ctx: Context, scope: Scope, entity: ast.Projection | ast.EntityProje
     names = entity.properties
     if names is None:
         properties = ctx.properties(bound).values()
-        shown = [item.name for item in properties if item.type.scalar not in _LEFT_OUT]
+        shown = [item.name for item in properties if item.type.scalar in PLAIN]
         if not shown:
             message = f"`{bound.type_name}` has no properties that `.*` could show"
             ctx.report("T6", entity.span, message, "name the properties to return, or leave it out")
@@ -232,17 +231,13 @@ def _common_columns(
         yield replace(column, type=common or column.type)
 
 
-# From the narrowest to the widest: each can be converted to those behind it.
-_WIDTHS: Final = (
-    Scalar.BLOB, Scalar.BOOL, Scalar.I32, Scalar.U32, Scalar.I64, Scalar.U64, Scalar.F32, Scalar.F64, Scalar.DATE,
-    Scalar.DATETIME, Scalar.STRING,
-)  # fmt: skip
-
-
 def _conversion_hint(first: PropertyType, second: PropertyType) -> str:
-    if any(type_.is_list or type_.scalar is Scalar.VECTOR for type_ in (first, second)):
+    if first.is_array or second.is_array:
         return "return values of one type in every block"
-    return f"convert one of them: `cast(… as {max((first.scalar, second.scalar), key=_WIDTHS.index)})`"
+    pair = (first.scalar, second.scalar)
+    targets = [second for first, second in (pair, pair[::-1]) if second in first.facts.casts]
+    target = common_scalar(pair) or max(targets, key=[*Scalar].index, default=Scalar.STRING)
+    return f"convert one of them: `cast(… as {target})`"
 
 
 def _common_type(first: PropertyType, second: PropertyType) -> PropertyType | None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import REFERENCES, check_groups, find_ungrouped, is_group_key, rank, reject_blob
@@ -313,7 +312,7 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | No
         hint = "order by a property, a column alias, or a rank call"
         ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
         return None
-    if typed.type.is_list or typed.type.scalar is Scalar.VECTOR:
+    if typed.type.is_array:
         ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
         return None
     return typed

@@ -5,18 +5,15 @@ Pure. Functions report a problem and return None, so that callers do not report 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Final
 
-from omnigraph.lang.catalog import NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, with_null
-
-# How a Date and a DateTime begin.
-_DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")
+from omnigraph.lang.scalars import INTEGERS, NUMBERS, TIME_FORMS, Scalar
 
 
 def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Literal | None:
@@ -44,9 +41,7 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
 
 def _is_unsigned(value: ast.ListLiteral) -> bool:
     """Return True if the integers of a list are all unsigned, because one of them exceeds I64."""
-    integers = [
-        item for item in value.items if isinstance(item, ast.Literal) and item.scalar in (Scalar.I64, Scalar.U64)
-    ]
+    integers = [item for item in value.items if isinstance(item, ast.Literal) and item.scalar in INTEGERS]
     is_positive = all(isinstance(item.value, int) and item.value >= 0 for item in integers)
     return is_positive and any(item.scalar is Scalar.U64 for item in integers)
 
@@ -69,9 +64,9 @@ def element_type(type_: PropertyType) -> PropertyType:
 
 def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
     """Return why a literal does not fit the type of a property, or None if it does."""
-    if type_.scalar is Scalar.BLOB:
+    if type_.is_blob:
         return "a Blob has no literal"
-    if type_.scalar is Scalar.VECTOR and not type_.is_list:
+    if type_.is_vector and not type_.is_list:
         if not (literal.type.is_list and (literal.type.scalar in NUMBERS or not literal.value)):
             return f"{literal.type} is not a {type_}"
         assert isinstance(literal.value, tuple)
@@ -98,7 +93,7 @@ def _unknown_word(value: object, words: tuple[str, ...]) -> object | None:
 def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     """Check the value of a property match; a list property takes one item, meaning membership."""
     expected = element_type(type_) if type_.is_list else type_
-    if type_.scalar is Scalar.BLOB:
+    if type_.is_blob:
         ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
         return None
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
@@ -127,7 +122,7 @@ def fit_value(
         )
         return None
     if isinstance(value, ast.Call):
-        if expected.scalar is Scalar.DATETIME and not expected.is_list:
+        if is_compatible(ir.NOW, expected):
             return ir.Now()
         ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {display_type}")
         return None
@@ -138,7 +133,7 @@ def _fit_parameter(
     ctx: Context, value: ast.Variable, name: str, expected: PropertyType, shown: PropertyType
 ) -> ir.Expr | None:
     parameter = ctx.params[value.name]
-    is_blob_text = expected.scalar is Scalar.BLOB and parameter.type.is_text
+    is_blob_text = expected.is_blob and parameter.type.is_text
     if is_blob_text or is_compatible(parameter.type, expected):
         return ir.ParameterRef(parameter.name, parameter.type)
     message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
@@ -159,21 +154,22 @@ def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> No
 def _value_hint(literal: ir.Literal, expected: PropertyType) -> str | None:
     if expected.enum_values is not None and isinstance(literal.value, str):
         return did_you_mean(literal.value, expected.enum_values)
-    if expected.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
-        return date_hint(expected.scalar, literal.value)
-    return None
+    return literal_hint(expected, literal)
 
 
-def date_hint(scalar: Scalar, text: object) -> str:
-    """Return a hint on how to write a date literal.
+def literal_hint(expected: PropertyType, other: ir.Expr) -> str | None:
+    """Return a hint on how to write a literal of a type whose values are written as text, in place of a text.
 
-    >>> date_hint(Scalar.DATE, "2026-01-31"), date_hint(Scalar.DATE, "yesterday")
-    ('write date("2026-01-31")', 'a Date is written as date("2026-01-31")')
+    >>> day = PropertyType(Scalar.DATE)
+    >>> literal_hint(day, ir.Literal("2026-01-31", ir.ID)), literal_hint(day, ir.Literal("yesterday", ir.ID))
+    ('write date("2026-01-31")', 'a Date is written as date("2024-01-31")')
     """
-    if _DATE.match(str(text)):
-        return f'write {scalar.value.lower()}("{text}")'
-    example = "2026-01-31" if scalar is Scalar.DATE else "2026-01-31T12:00:00Z"
-    return f'a {scalar.value} is written as {scalar.value.lower()}("{example}")'
+    form, call = TIME_FORMS.get(expected.scalar), expected.scalar.literal_call
+    if form is None or not isinstance(other, ir.Literal) or not other.type.is_text:
+        return None
+    if form.read(str(other.value)) is not None:
+        return f'write {call}("{other.value}")'
+    return f'a {expected.scalar} is written as {call}("{form.example}")'
 
 
 # The endpoints of an edge as statements name them, and the columns that hold them.
@@ -229,8 +225,8 @@ def resolve_entity_call(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr |
 
 def path_value(binding: Variable, function: str) -> ir.PathRef:
     """Return a function of a path variable."""
-    ids = PropertyType(Scalar.STRING, is_list=True)
-    types = {"nodes": ids, "edges": ids, "length": ir.I64, "cost": PropertyType(Scalar.F64)}
+    ids = replace(ir.ID, is_list=True)
+    types = {"nodes": ids, "edges": ids, "length": ir.I64, "cost": ir.F64}
     assert binding.type_name is not None
     return ir.PathRef(binding.name, function, binding.type_name, with_null(types[function], binding.nullable))
 

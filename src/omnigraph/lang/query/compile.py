@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
-from omnigraph.lang.catalog import Catalog, Scalar
+from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, nearest_word
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import (
@@ -223,20 +223,6 @@ class _Pattern:
 QueryKind = Literal["read", "mutation"]
 _NAMES_SHOWN: Final = 8
 RESERVED_PARAMETER: Final = "__nanograph_now"
-_KINDS: Final = {
-    Scalar.STRING: "string",
-    Scalar.BLOB: "blob",
-    Scalar.BOOL: "bool",
-    Scalar.I32: "int",
-    Scalar.U32: "int",
-    Scalar.I64: "bigint",
-    Scalar.U64: "bigint",
-    Scalar.F32: "float",
-    Scalar.F64: "float",
-    Scalar.DATE: "date",
-    Scalar.DATETIME: "datetime",
-    Scalar.VECTOR: "vector",
-}
 
 
 class QueryKey(NamedTuple):
@@ -338,7 +324,7 @@ def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
         elif param.type.dimension is not None and not 1 <= param.type.dimension <= VECTOR_DIMENSION_MAX:
             ctx.report("T27", param.type_span, f"a vector has between 1 and {VECTOR_DIMENSION_MAX} numbers")
         # A rejected parameter is still declared, so that its uses are not reported as well.
-        kind = _KINDS[param.type.scalar]
+        kind = param.type.scalar.facts.kind
         kinds = ("list", kind) if param.type.is_list else (kind, None)
         ctx.params.setdefault(name, ir.Parameter(name, param.type, *kinds))
 

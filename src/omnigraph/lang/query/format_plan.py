@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from omnigraph.lang.query import ir
+from omnigraph.lang.scalars import TIMES
 from omnigraph.limits import RANK_WINDOW_DEFAULT
 
 _INDENT = "  "
@@ -232,6 +233,6 @@ def _call(expression: ir.TextMatch | ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregat
 
 def _literal(literal: ir.Literal) -> str:
     text = json.dumps(literal.value, ensure_ascii=False)
-    if literal.type.is_list or literal.type.scalar.value not in ("Date", "DateTime"):
+    if literal.type.is_list or literal.type.scalar not in TIMES:
         return text
-    return f"{literal.type.scalar.value.lower()}({text})"
+    return f"{literal.type.scalar.literal_call}({text})"

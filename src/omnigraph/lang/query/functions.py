@@ -1,7 +1,7 @@
 """The functions, operators and aggregates of the query language: signatures, result types and documentation.
 
 Pure data. The checker resolves calls by these tables, each engine must implement every name in them (a test compares),
-and `tools/functions.py` prints the reference in `docs/languages.md` from them.
+and the reference of the documentation is built from them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.diagnostic import did_you_mean, join_words
+from omnigraph.lang.scalars import FLOATS, INTEGERS, LITERAL_CALLS, NUMBERS, PLAIN, Scalar
 
 # Words of signatures that stand for several types.
 _CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
     {
         "Integer": INTEGERS,
         "Number": NUMBERS,
-        "T": frozenset(Scalar) - {Scalar.BLOB, Scalar.VECTOR},
+        "T": PLAIN,
         "Any": frozenset(Scalar),
         **{scalar.value: frozenset({scalar}) for scalar in Scalar},
     }
@@ -60,7 +61,7 @@ class Signature:
         return count >= len(self.arguments) if self.is_variadic else count == len(self.arguments)
 
     def expected(self, count: int) -> tuple[str, ...]:
-        """Return the words of so many arguments."""
+        """Return the words for `count` arguments."""
         return self.arguments + self.arguments[-1:] * (count - len(self.arguments))
 
     def resolve(self, types: Sequence[PropertyType]) -> PropertyType | None:
@@ -138,7 +139,7 @@ _SCALAR_FUNCTIONS: Final = (
               "The quotient of integers, cut off towards 0; null if the divisor is 0.", "div(-7, 2)", "-3"),
     _function("abs", "numbers", "Integer -> I64; Number -> F64", "The number without its sign.", "abs(-3)", "3"),
     _function("round", "numbers", "Integer -> I64; Number -> F64; Number, Integer -> F64",
-              "The nearest integer, or the number with so many decimals; halves go away from 0.",
+              "The nearest integer, or the number rounded to a number of decimals; halves go away from 0.",
               "round(2.345, 1)", "2.3"),
     _function("floor", "numbers", "Integer -> I64; Number -> F64", "The next integer downwards.",
               "floor(-1.5)", "-2.0"),
@@ -164,7 +165,7 @@ _SCALAR_FUNCTIONS: Final = (
               "The first string, with every occurrence of the second replaced by the third.",
               'replace("a-b-c", "-", "")', '"abc"'),
     _function("substring", "strings", "String, Integer -> String; String, Integer, Integer -> String",
-              "The part from a position on, of so many characters at most; positions count from 0.",
+              "The part from a position on, with a number of characters at most; positions count from 0.",
               'substring("harbour", 3, 2)', '"bo"'),
     _function("split", "strings", "String, String -> [String]", "The parts between the separators.",
               'split("a,b", ",")', '["a", "b"]'),
@@ -184,7 +185,7 @@ _SCALAR_FUNCTIONS: Final = (
               "The beginning of the unit that the date lies in.", 'date_trunc("month", date("2024-05-31"))',
               '"2024-05-01"'),
     _function("date_add", "dates", "Date, Integer, String -> Date; DateTime, Integer, String -> DateTime",
-              "The date so many units later; a day that the month lacks becomes its last.",
+              "The date a number of units later; a day that the month lacks becomes its last.",
               'date_add(date("2024-01-31"), 1, "month")', '"2024-02-29"'),
     _function("date_diff", "dates", "String, Date, Date -> I64; String, DateTime, DateTime -> I64",
               "How many whole units lie between the first date and the second.",
@@ -284,8 +285,7 @@ ENTITY_FUNCTIONS: Final = frozenset({"type", "nodes", "edges", "cost"})
 _ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
         "now": (0, 0),
-        "date": (1, 1),
-        "datetime": (1, 1),
+        **dict.fromkeys(LITERAL_CALLS, (1, 1)),
         "cast": (2, 2),
         "nearest": (2, 2),
         "bm25": (2, 2),

@@ -6,9 +6,7 @@ for value.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-import struct
 from collections.abc import Mapping
 from decimal import Decimal
 from math import isfinite
@@ -18,24 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import FLOATS, INTEGER_RANGES, EdgeType, NodeType, Property, PropertyType, Scalar, Type
+from omnigraph.lang.catalog import TEXT, EdgeType, NodeType, Property, PropertyType, Type
+from omnigraph.lang.scalars import FLOATS, RANGES, TIME_FORMS, TIMES, Family, Scalar, narrow_float
 
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 PROPERTY_ID: Final = "omnigraph.stable_property_id"
 BLOB: Final = "omnigraph.blob"
 
-_SCALARS: Final[Mapping[Scalar, pa.DataType]] = {
-    Scalar.STRING: pa.string(),
-    Scalar.BLOB: pa.large_binary(),
-    Scalar.BOOL: pa.bool_(),
-    Scalar.I32: pa.int32(),
-    Scalar.I64: pa.int64(),
-    Scalar.U32: pa.uint32(),
-    Scalar.U64: pa.uint64(),
-    Scalar.F32: pa.float32(),
-    Scalar.F64: pa.float64(),
-    Scalar.DATE: pa.date32(),
-    Scalar.DATETIME: pa.date64(),
+# A column of single values, by the type of the values.
+ARROW_TYPES: Final[Mapping[Scalar, pa.DataType]] = {
+    scalar: pa.type_for_alias(scalar.facts.arrow)  # type: ignore[call-overload]  # of each name its own type
+    for scalar in Scalar
+}
+# The type of what a column holds; a vector holds floats.
+SCALARS: Final[Mapping[pa.DataType, Scalar]] = {ARROW_TYPES[scalar]: scalar for scalar in reversed(Scalar)}
+# The types of columns that are stored as integers, with the integers; values are read and compared as those.
+PHYSICAL: Final[Mapping[pa.DataType, pa.DataType]] = {
+    type_: pa.int32() if type_.bit_width == 32 else pa.int64() for type_ in (ARROW_TYPES[scalar] for scalar in TIMES)
 }
 
 
@@ -45,9 +42,9 @@ def arrow_type(type_: PropertyType) -> pa.DataType:
     >>> str(arrow_type(PropertyType(Scalar.VECTOR, dimension=3)))
     'fixed_size_list<item: float>[3]'
     """
-    if type_.scalar is Scalar.VECTOR:
-        return pa.list_(pa.field("item", pa.float32()), type_.dimension or 0)
-    scalar = _SCALARS[type_.scalar]
+    if type_.is_vector:
+        return pa.list_(pa.field("item", arrow_type(type_.item_type)), type_.dimension or 0)
+    scalar = ARROW_TYPES[type_.scalar]
     return pa.list_(pa.field("item", scalar)) if type_.is_list else scalar
 
 
@@ -68,27 +65,18 @@ def arrow_schema(type_: NodeType | EdgeType) -> pa.Schema:
 
 def _field(property_: Property) -> pa.Field[Any]:
     metadata = {PROPERTY_ID: str(property_.property_id)}
-    if property_.type.scalar is Scalar.BLOB:
+    if property_.type.is_blob:
         metadata[BLOB] = "true"
     return pa.field(property_.name, arrow_type(property_.type), nullable=property_.type.nullable, metadata=metadata)
 
 
-_ENDPOINT: Final = PropertyType(Scalar.STRING)
 _CONTROL: Final = "[\\x00-\\x1f]"
 _CONTROL_CODES: Final = range(0x20)
-_EPOCH: Final = dt.date(1970, 1, 1)
-_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# Dates are stored as days, and instants as milliseconds.
-_RANGES: Final = {
-    **INTEGER_RANGES,
-    Scalar.DATE: INTEGER_RANGES[Scalar.I32],
-    Scalar.DATETIME: INTEGER_RANGES[Scalar.I64],
-}
 
 
 def key_member_type(owner: Type, name: str) -> PropertyType:
     """Return the type of a member of a key; the endpoints of an edge are ids."""
-    return owner.properties[name].type if name in owner.properties else _ENDPOINT
+    return owner.properties[name].type if name in owner.properties else TEXT
 
 
 def key_ids(owner: Type, batch: pa.RecordBatch | pa.Table) -> pa.StringArray:
@@ -123,12 +111,11 @@ def _format_column(owner: Type, name: str, column: Any) -> pa.StringArray:
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if values.null_count:
         raise _null(owner, name)
-    values = values.cast(arrow_type(type_))
+    stored = arrow_type(type_)
+    values = values.cast(stored)
     if type_.scalar in FLOATS:
         return _format_floats(owner, name, values)
-    if type_.scalar in (Scalar.DATE, Scalar.DATETIME):
-        values = values.cast(pa.int32() if type_.scalar is Scalar.DATE else pa.int64())
-    texts: Any = values.cast(pa.string())
+    texts: Any = values.cast(PHYSICAL.get(stored, stored)).cast(pa.string())
     return texts  # type: ignore[no-any-return]
 
 
@@ -166,56 +153,30 @@ def _format_value(owner: Type, name: str, value: object) -> str:
         raise _null(owner, name)
     if type_.is_text and isinstance(value, str):
         return value
-    if type_.scalar is Scalar.BOOL and isinstance(value, bool):
-        return "true" if value else "false"
-    if type_.scalar in FLOATS and isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        if type_.scalar.facts.family is Family.TRUTH:
+            return "true" if value else "false"
+    elif type_.scalar in FLOATS and isinstance(value, int | float):
         return _format_float(owner, name, float(value), type_)
-    if type_.scalar is Scalar.DATE:
-        value = _days(value)
-    elif type_.scalar is Scalar.DATETIME:
-        value = _milliseconds(value)
-    if isinstance(value, int) and not isinstance(value, bool) and _fits(value, type_.scalar):
-        return str(value)
+    else:
+        form, (low, high) = TIME_FORMS.get(type_.scalar), RANGES.get(type_.scalar, (0, -1))
+        stored = value if form is None or isinstance(value, int) else form.convert(value)
+        if isinstance(stored, int) and low <= stored <= high:
+            return str(stored)
     raise DataError(f"key `{owner.name}.{name}` cannot hold this value as `{type_}`", rule="E4", property=name)
 
 
 def _format_float(owner: Type, name: str, value: float, type_: PropertyType) -> str:
-    if type_.scalar is Scalar.F32:
-        try:
-            value = struct.unpack("<f", struct.pack("<f", value))[0]
-        except OverflowError:
-            raise DataError(
-                f"key `{owner.name}.{name}` is out of range for `{type_}`", rule="E4", property=name
-            ) from None
+    try:
+        value = narrow_float(value, type_.scalar)
+    except OverflowError:
+        message = f"key `{owner.name}.{name}` is out of range for `{type_}`"
+        raise DataError(message, rule="E4", property=name) from None
     if not isfinite(value):
         raise _not_finite(owner, name)
-    if type_.scalar is Scalar.F32:
-        # Python formats 64-bit floats only; the shortest digits at 32 bits come from the kernel that the columns use.
-        digits: str = pa.scalar(value + 0.0, pa.float32()).cast(pa.string()).as_py()
-    else:
-        digits = repr(value + 0.0).removesuffix(".0")
+    # Python formats 64-bit floats only; the shortest digits at any width come from the kernel that the columns use.
+    digits: str = pa.scalar(value + 0.0, arrow_type(type_)).cast(pa.string()).as_py()
     return _positional(digits) if "e" in digits else digits
-
-
-def _days(value: object) -> object:
-    if isinstance(value, dt.datetime):
-        return (_utc(value).date() - _EPOCH).days
-    return (value - _EPOCH).days if isinstance(value, dt.date) else value
-
-
-def _milliseconds(value: object) -> object:
-    if isinstance(value, dt.datetime):
-        return (_utc(value) - _EPOCH_UTC) // dt.timedelta(milliseconds=1)
-    return _days(value) * 86_400_000 if isinstance(value, dt.date) else value  # type: ignore[operator]
-
-
-def _utc(value: dt.datetime) -> dt.datetime:
-    return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
-
-
-def _fits(value: int, scalar: Scalar) -> bool:
-    low, high = _RANGES.get(scalar, (0, -1))
-    return low <= value <= high
 
 
 def _null(owner: Type, name: str) -> DataError:

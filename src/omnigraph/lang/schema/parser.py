@@ -270,30 +270,11 @@ _WORDS: Final = (
     ({"RPAR"}, "`)`"),
     ({"RSQB"}, "`]`"),
 )
-_TYPES: Final = (
-    "String",
-    "Blob",
-    "Bool",
-    "I32",
-    "I64",
-    "U32",
-    "U64",
-    "F32",
-    "F64",
-    "Date",
-    "DateTime",
-    "Vector",
-    "enum",
-)
+_TYPES: Final = (*Scalar, "enum")
 _FOREIGN_TYPES: Final = {
-    **dict.fromkeys(("int", "integer", "number", "i32"), "`I32` or `I64`"),
-    **dict.fromkeys(("long", "bigint", "int64", "i64"), "`I64`"),
-    **dict.fromkeys(("float", "double", "real", "f64"), "`F64`"),
-    **dict.fromkeys(("str", "text", "varchar", "uuid"), "`String`"),
-    "timestamp": "`DateTime`",
-    **dict.fromkeys(("bytes", "binary"), "`Blob`"),
-    **dict.fromkeys(("list", "array"), "`[String]`, a base type in brackets"),
-}
+    name: join_words([f"`{scalar}`" for scalar in Scalar if name in scalar.facts.other_names])
+    for name in sorted({name for scalar in Scalar for name in scalar.facts.other_names})
+} | dict.fromkeys(("list", "array"), "`[String]`, a base type in brackets")
 # Types that the language lacks, and how to keep such values.
 _MISSING_TYPES: Final = {
     **dict.fromkeys(

@@ -20,20 +20,16 @@ from omnigraph import wire
 from omnigraph.engine.entity_lookup import Blob, find_entity
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import session_of
 from omnigraph.ids import CommitId
-from omnigraph.lang.diagnostic import Source
 from omnigraph.limits import (
     BLOB_READ_BYTES_MAX,
-    CHANGE_PAGE_CHANGES,
     CHANGE_WINDOW_ROWS,
-    ENTITY_LOG_COMMITS,
-    FEED_COMMITS,
 )
 from omnigraph.manifest.history import unknown_commit
 from omnigraph.server.errors import dump
-from omnigraph.server.responses import Call, Response, json_response, read_target, requested_state
+from omnigraph.server.responses import Call, Response, arguments, json_response
 from omnigraph.wire import ARROW
 
 _RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
@@ -41,7 +37,7 @@ _ETAG: Final = re.compile(r'(W/)?("[^"]*")')
 
 
 def get(call: Call[wire.BlobInput]) -> Response:
-    blob = _find_blob(call)
+    blob = call.graph.blob(**arguments(call.input))
     if (conditional := _conditional_response(call, blob)) is not None:
         return conditional
     headers, byte_range = _headers(blob.etag, blob.snapshot_commit_id), _requested_range(call, blob)
@@ -54,25 +50,10 @@ def get(call: Call[wire.BlobInput]) -> Response:
 
 def head(call: Call[wire.BlobInput]) -> Response:
     """Respond like `get`, without ranges, and without reading the blob."""
-    blob = _find_blob(call)
+    blob = call.graph.blob(**arguments(call.input))
     conditional = _conditional_response(call, blob)
     headers = {**_headers(blob.etag, blob.snapshot_commit_id), "Content-Length": str(blob.length)}
     return Response(b"", wire.BYTES, headers=headers) if conditional is None else conditional
-
-
-def _find_blob(call: Call[wire.BlobInput]) -> Blob:
-    request = call.input
-    if request.branch is not None and request.snapshot is not None:
-        raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
-    return call.graph.blob(
-        request.type,
-        request.id,
-        request.property,
-        entity=request.entity,
-        branch=(request.branch or "main").strip(),
-        at=requested_state(request.at, request.snapshot),
-        names=request.names,
-    )
 
 
 def _headers(etag: object, snapshot: object) -> dict[str, str]:
@@ -150,13 +131,11 @@ _NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.SnapshotInput]) -> Response:
-    request = call.input
-    return json_response(call.graph.snapshot(request.branch.strip(), at=request.at, names=request.names).to_json())
+    return json_response(call.graph.snapshot(**arguments(call.input)).to_json())
 
 
 def query(call: Call[wire.Query]) -> Response:
-    request = call.input
-    return rows_response(call, *run_query(call, request, request.query, request.name))
+    return rows_response(call, *run_query(call, call.input))
 
 
 def read(call: Call[wire.Read]) -> Response:
@@ -169,25 +148,16 @@ def read(call: Call[wire.Read]) -> Response:
         branch=request.branch,
         snapshot=request.snapshot,
     )
-    return _json_rows_response(*run_query(call, present, present.query, present.name))
+    return _json_rows_response(*run_query(call, present))
 
 
-def run_query(
-    call: Call[Any], request: wire.Query | wire.Invoke, source: str, name: str | None
-) -> tuple[Result, dict[str, object]]:
-    """Run a query of a source; returns its rows, and the branch and state that were read, as the request names them."""
-    branch, at = read_target(request)
-    result = call.graph.query(
-        Source("query.gq", source),
-        request.params,
-        name=name,
-        branch=branch,
-        at=at,
-        names=request.names,
-        budget=Budget(cancel=call.cancel),
-    )
+def run_query(call: Call[Any], request: wire.Query) -> tuple[Result, dict[str, object]]:
+    """Run a query; returns its rows, and the branch and state that were read, as the request names them."""
+    options = arguments(request)
+    result = call.graph.query(**options, budget=Budget(cancel=call.cancel))
     state = {"at": request.at, "snapshot": request.snapshot, "as_of": request.as_of}
     requested: dict[str, object] = {name: value for name, value in state.items() if value is not None}
+    branch = options.get("branch", "main")
     return result, requested if isinstance(request.snapshot, str) else {"branch": branch, **requested}
 
 
@@ -249,23 +219,12 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
 
 
 def explain(call: Call[wire.Explain]) -> Response:
-    request = call.input
-    branch, at = read_target(request)
-    explanation = call.graph.explain(
-        Source("query.gq", request.query),
-        request.params,
-        name=request.name,
-        branch=branch,
-        at=at,
-        names=request.names,
-        profile=request.profile,
-        budget=Budget(cancel=call.cancel),
-    )
+    explanation = call.graph.explain(**arguments(call.input), budget=Budget(cancel=call.cancel))
     return json_response({**explanation.to_json(), "text": explanation.render()})
 
 
 def schema(call: Call[wire.SchemaInput]) -> Response:
-    return json_response({"schema_source": call.graph.schema.read(call.input.branch, at=call.input.at)})
+    return json_response({"schema_source": call.graph.schema.read(**arguments(call.input))})
 
 
 def branches(call: Call[wire.NoInput]) -> Response:
@@ -273,8 +232,7 @@ def branches(call: Call[wire.NoInput]) -> Response:
 
 
 def commits(call: Call[wire.Commits]) -> Response:
-    commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
-    return json_response({"commits": [commit.to_json() for commit in commits]})
+    return json_response({"commits": [commit.to_json() for commit in call.graph.commits(**arguments(call.input))]})
 
 
 def commit(call: Call[wire.BranchInput]) -> Response:
@@ -291,15 +249,11 @@ def entity(call: Call[wire.GetEntity]) -> Response:
 
 
 def log(call: Call[wire.LogEntity]) -> Response:
-    request = call.input
-    limit = ENTITY_LOG_COMMITS if request.limit is None else request.limit
-    entity_log = call.graph.log(request.type, request.key, branch=request.branch, at=request.at, limit=limit)
-    return json_response(entity_log.to_json())
+    return json_response(call.graph.log(**arguments(call.input)).to_json())
 
 
 def blame(call: Call[wire.Entity]) -> Response:
-    request = call.input
-    return json_response(call.graph.blame(request.type, request.key, branch=request.branch, at=request.at).to_json())
+    return json_response(call.graph.blame(**arguments(call.input)).to_json())
 
 
 def tags(call: Call[wire.NoInput]) -> Response:
@@ -307,15 +261,7 @@ def tags(call: Call[wire.NoInput]) -> Response:
 
 
 def diff(call: Call[wire.Diff]) -> Response:
-    request = call.input
-    difference = call.graph.diff(
-        request.from_,
-        request.to,
-        **request.filters,
-        branch=request.branch,
-        names=request.names,
-        images=request.images,
-    )
+    difference = call.graph.diff(**arguments(call.input))
     if difference.changes.num_rows <= CHANGE_WINDOW_ROWS:
         return json_response(difference.to_json())
     return Response(difference.json_chunks())
@@ -332,16 +278,11 @@ def operation(call: Call[wire.NoInput]) -> Response:
 
 
 def export(call: Call[wire.Export]) -> Response:
-    request = call.input
-    branch, at = read_target(request)
-    media = wire.EXPORT_MEDIA[request.format]
-    options: dict[str, Any] = {"types": request.type_names, "names": request.names, "format": request.format}
-    return _stream(call, lambda: call.graph.export(branch, at=at, **options), media)
+    return _stream(call, lambda: call.graph.export(**arguments(call.input)), wire.EXPORT_MEDIA[call.input.format])
 
 
 def baseline(call: Call[wire.Baseline]) -> Response:
-    request = call.input
-    return _stream(call, lambda: call.graph.baseline(request.branch, **request.filters))
+    return _stream(call, lambda: call.graph.baseline(**arguments(call.input)))
 
 
 def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]], media: str = wire.NDJSON) -> Response:
@@ -356,29 +297,13 @@ def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]], media: str = 
 
 
 def changes(call: Call[wire.Changes]) -> Response:
-    request = call.input
-    page = call.graph.changes(
-        request.branch,
-        start=request.start,
-        cursor=request.cursor,
-        page_token=request.page_token,
-        **request.filters,
-        limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
-        commits_max=FEED_COMMITS if request.max_commits is None else request.max_commits,
-    )
-    return json_response(page.to_json())
+    return json_response(call.graph.changes(**arguments(call.input)).to_json())
 
 
 def commit_changes(call: Call[wire.CommitChanges]) -> Response:
-    request, commit_id = call.input, call.path["commit_id"]
+    commit_id = call.path["commit_id"]
     try:
-        page = call.graph.commit_changes(
-            commit_id,
-            **request.filters,
-            limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
-            page_token=request.page_token,
-            names=request.names,
-        )
+        page = call.graph.commit_changes(commit_id, **arguments(call.input))
     except PolicyDenied:
         # Do not reveal that the commit exists to actors that may not read its branch.
         raise unknown_commit(CommitId(commit_id)) from None

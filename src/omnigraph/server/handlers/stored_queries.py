@@ -9,11 +9,10 @@ from omnigraph import wire
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
-from omnigraph.lang.diagnostic import Source
 from omnigraph.server.auth import deny_early
 from omnigraph.server.handlers.reads import rows_response, run_query
 from omnigraph.server.handlers.writes import reject_condition, required_commit
-from omnigraph.server.responses import Call, Response, json_response, read_target, receipt_response, requested_state
+from omnigraph.server.responses import Call, Response, arguments, json_response, receipt_response, requested_state
 from omnigraph.stored_queries import StoredQuery
 
 
@@ -96,18 +95,17 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
     if not stored.mutation:
         if if_commit is not None or request.message is not None:
             raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition or a message")
-        return rows_response(call, *run_query(call, request, stored.source, stored.name))
-    if requested_state(request.at, request.snapshot, request.as_of) is not None:
+        return rows_response(call, *run_query(call, _query(request, stored)))
+    if requested_state(request) is not None:
         raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a past state")
-    receipt = call.graph.mutate(
-        Source("query.gq", stored.source),
-        request.params,
-        name=stored.name,
-        branch=request.branch or "main",
-        if_commit=if_commit,
-        message=request.message,
-    )
-    return receipt_response(receipt)
+    branch, message = request.branch or "main", request.message
+    mutation = wire.Mutate(query=stored.source, name=stored.name, params=request.params, branch=branch, message=message)
+    return receipt_response(call.graph.mutate(**arguments(mutation), if_commit=if_commit))
+
+
+def _query(request: wire.Invoke, stored: StoredQuery) -> wire.Query:
+    options = {name: getattr(request, name) for name in ("params", "branch", "at", "snapshot", "as_of", "names")}
+    return wire.Query(query=stored.source, name=stored.name, **options)
 
 
 def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
@@ -132,4 +130,5 @@ def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:
 def _requested_view(call: Call[wire.Invoke], stored: StoredQuery) -> View:
     if stored.mutation:
         return session_of(call.graph).view(call.input.branch or "main", action="change")
-    return session_of(call.graph).view(*read_target(call.input), names=call.input.names)
+    options = arguments(call.input)
+    return session_of(call.graph).view(**{name: options[name] for name in ("branch", "at", "names") if name in options})

@@ -6,45 +6,29 @@ Thin: the graph does the work and enforces its policy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from omnigraph import wire
 from omnigraph.engine.authorization import on_target
-from omnigraph.engine.load.ingest import load as load_any_size
-from omnigraph.engine.load.ingest import without_path
-from omnigraph.engine.schema import apply, plan
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.engine.load.load import load as load_input
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import session_of
-from omnigraph.lang.diagnostic import Source
-from omnigraph.public_values import IngestReceipt, MergeReceipt, MutationReceipt
-from omnigraph.server.responses import Call, Response, json_response, receipt_response, requested_state
+from omnigraph.public_values import IngestReceipt
+from omnigraph.server.responses import Call, Response, arguments, json_response, receipt_response
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
 def mutate(call: Call[wire.Mutate]) -> Response:
     reject_condition(call)
-    return receipt_response(_mutate(call, None))
+    return receipt_response(call.graph.mutate(**arguments(call.input)))
 
 
 def mutate_if(call: Call[wire.Mutate]) -> Response:
-    return receipt_response(_mutate(call, required_commit(call)))
-
-
-def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
-    request = call.input
-    return call.graph.mutate(
-        Source("query.gq", request.query),
-        request.params,
-        name=request.name,
-        branch=request.branch,
-        if_commit=if_commit,
-        message=request.message,
-        dry_run=request.dry_run,
-    )
+    return receipt_response(call.graph.mutate(**arguments(call.input), if_commit=required_commit(call)))
 
 
 def reject_condition(call: Call[Any]) -> None:
@@ -62,60 +46,50 @@ def required_commit(call: Call[Any]) -> str:
 
 
 def load(call: Call[wire.Load]) -> Response:
-    request = call.input
-    return receipt_response(_load(call, request.data.encode(), request), uri=call.uri)
+    return receipt_response(_load(call, call.input.data.encode()), uri=call.uri)
 
 
 def load_lines(call: Call[wire.LoadLines]) -> Response:
-    return receipt_response(_load(call, call.body, call.input))
+    return receipt_response(_load(call, call.body))
 
 
-def _load(call: Call[Any], data: bytes | Path, request: wire.Load | wire.LoadLines) -> IngestReceipt:
+def _load(call: Call[Any], data: bytes | Path) -> IngestReceipt:
     """Load in this process, whatever the size: a server starts no Spark."""
-    with without_path(str(data)) if isinstance(data, Path) else nullcontext():
-        return load_any_size(
-            session_of(call.graph).with_message(request.message),
-            data,
-            None,
-            None,
-            mode=request.mode,
-            on_duplicate=request.on_duplicate,
-            branch=request.branch,
-            from_branch=request.from_,
-        )
+    options = {**arguments(call.input), "data": data}
+    session = session_of(call.graph).with_message(options.pop("message", None))
+    with _without_path(str(data)) if isinstance(data, Path) else nullcontext():
+        return load_input(session, **options).receipt
 
 
-# A schema in a request is always source text: `Graph` would treat some strings as paths of files on the server.
+@contextmanager
+def _without_path(path: str) -> Iterator[None]:
+    """Call the file of a body `the input` in errors, because the client never saw it."""
+    try:
+        yield
+    except OmniGraphError as error:
+        error.message = error.message.replace(f"`{path}`", "the input").replace(path, "the input")
+        if error.context.get("path") == path:
+            del error.context["path"]
+        raise
 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
-    request = call.input
-    return json_response(
-        plan(
-            session_of(call.graph), Source("schema.pg", request.schema_source), request.allow_data_loss, request.branch
-        ).to_json()
-    )
+    return json_response(call.graph.schema.plan(**arguments(call.input)).to_json())
 
 
 def schema_apply(call: Call[wire.ApplySchema]) -> Response:
-    request = call.input
-    session = session_of(call.graph).with_message(request.message)
     if call.served.is_managed:
-        session.require("schema_apply", on_target(request.branch))
+        session_of(call.graph).require("schema_apply", on_target(call.input.branch))
         raise GraphError(
             "this graph belongs to a cluster; change its folder and run `omnigraph cluster apply`",
             code="cluster.managed",
         )
-    source = Source("schema.pg", request.schema_source)
-    receipt = apply(session, source, request.allow_data_loss, branch=request.branch, allow_drops=request.allow_drops)
-    return receipt_response(receipt, uri=call.uri)
+    return receipt_response(call.graph.schema.apply(**arguments(call.input)), uri=call.uri)
 
 
 def create_branch(call: Call[wire.NewBranch]) -> Response:
-    request = call.input
-    at = requested_state(request.at, request.snapshot, request.as_of)
-    branch = call.graph.branches.create(request.name, request.from_, at=at)
-    return json_response({"uri": call.uri, "from": request.from_, "name": branch.name, "actor_id": call.actor})
+    branch = call.graph.branches.create(**arguments(call.input))
+    return json_response({"uri": call.uri, "from": call.input.from_, "name": branch.name, "actor_id": call.actor})
 
 
 def rename_branch(call: Call[wire.Rename]) -> Response:
@@ -131,42 +105,19 @@ def delete_branch(call: Call[wire.NoInput]) -> Response:
 
 
 def merge(call: Call[wire.Merge]) -> Response:
-    request = call.input
-    receipt = call.graph.branches.merge(
-        request.source,
-        request.target,
-        delete_branch=request.delete_branch,
-        dry_run=request.dry_run,
-        resolutions=request.resolutions,
-        message=request.message,
-    )
-    return receipt_response(receipt)
+    return receipt_response(call.graph.branches.merge(**arguments(call.input)))
 
 
 def revert(call: Call[wire.Replay]) -> Response:
-    return _replay(call, call.graph.revert)
+    return receipt_response(call.graph.revert(**arguments(call.input)))
 
 
 def cherry_pick(call: Call[wire.Replay]) -> Response:
-    return _replay(call, call.graph.cherry_pick)
-
-
-def _replay(call: Call[wire.Replay], replay: Callable[..., MergeReceipt]) -> Response:
-    request = call.input
-    receipt = replay(
-        request.commit,
-        request.branch,
-        dry_run=request.dry_run,
-        resolutions=request.resolutions,
-        message=request.message,
-    )
-    return receipt_response(receipt)
+    return receipt_response(call.graph.cherry_pick(**arguments(call.input)))
 
 
 def create_tag(call: Call[wire.NewTag]) -> Response:
-    request = call.input
-    at = requested_state(request.at, None, request.as_of)
-    tag = call.graph.tags.create(request.name, at, branch=request.branch)
+    tag = call.graph.tags.create(**arguments(call.input))
     return json_response({"uri": call.uri, **tag.to_json()})
 
 

@@ -236,7 +236,7 @@ class VectorSearch:
         return self._index.describe()
 
     def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> Nearest | None:
-        """Search what the index knows by its partitions, and what it does not know as it is."""
+        """Search indexed rows by partitions, and scan the others."""
         if candidates is None:
             flags = self._index.known
         else:

@@ -134,7 +134,7 @@ class Objects:
                 self._reserve.keep()
 
     def delete_into_reserve(self, path: str) -> None:
-        """Remove the object; room of the reserve in which it lies becomes the reserve again."""
+        """Remove the object; one that uses the space of the reserve becomes the reserve again."""
         with around_change(f"delete {path}"):
             if not self._reserve.give_back(_checked(path)):
                 self._backend.delete(path)

@@ -298,7 +298,7 @@ class Reserve:
         return True
 
     def give_back(self, path: str) -> bool:
-        """Make the reserve of an object that lies in its room; False when it does not lie there."""
+        """Turn an object that uses the space of the reserve back into it; False if it does not."""
         if not self._root.has_paths or not self._is_reserve(path):
             return False
         try:

@@ -22,6 +22,8 @@ from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
+from omnigraph.lang.scalars import FACTS
+from omnigraph.lang.schema.arrow_schema import ARROW_TYPES
 from omnigraph.settings import mask_secrets
 from omnigraph.store.files.manifest_file import read_message, write_message
 from omnigraph.store.lance_schema import edit_schema, field_ids, field_messages, nested_field_ids
@@ -89,8 +91,10 @@ def shaped_manifest(manifest: bytes, schema: Any, shape: Shape, *, with_indexes:
     return write_message([*fields, *(part for part in read_message(manifest) if part[0] not in left_out)])
 
 
-# Lance hides columns that filters cannot name from the filters on others; it misses lists of these.
-_UNNAMED: Final = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.date64())
+# The types on whose columns Lance takes no typed filter, as its filter texts name them.
+FILTER_WORDS: Final = {ARROW_TYPES[scalar]: facts.filter_word for scalar, facts in FACTS.items() if facts.filter_word}
+# Lance hides such columns from the filters on others; it misses lists of them.
+_UNNAMED: Final = (pa.uint8(), pa.uint16(), *FILTER_WORDS)
 # By its name, since `lance.dataset` as an attribute is a function.
 lance_dataset: Final[Any] = import_module("lance.dataset")
 _known_to_lance: Final = lance_dataset._needs_substrait_placeholder

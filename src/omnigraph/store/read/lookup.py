@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from omnigraph.errors import GraphError
 from omnigraph.limits import POSITION_BUILD_ROWS_MAX, POSITION_CACHE_BYTES_MAX, SORTED_BYTES_MAX
 from omnigraph.lru import LruCache
-from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.dataset import FILTER_WORDS, Dataset
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata
 
-    from omnigraph.store.read.dataset import DatasetRef
+    from omnigraph.store.read.dataset import FILTER_WORDS, DatasetRef
 
 
 Hashes = npt.NDArray[np.uint64]
@@ -270,13 +270,11 @@ _TAKE_COST: Final = 10
 
 # A row with more columns than this is looked up by its keys first, and then taken.
 _WIDE_COLUMNS: Final = 256
-# Lance takes no typed filter on columns of these types.
-_UNFILTERED: Final = ("uint32", "uint64", "date64[ms]")
 
 
 def is_filterable(stored: pa.DataType) -> bool:
     """Return True if Lance takes a typed filter on a column of this type; others need a filter text."""
-    return str(stored) not in _UNFILTERED
+    return stored not in FILTER_WORDS
 
 
 def find(dataset: Dataset, ids: pa.Array[Any]) -> pa.Table:

@@ -28,6 +28,9 @@ _UPDATED: Final = "_row_last_updated_at_version"
 # Fetching one id by row id costs as much as reading this many of them in a row.
 _TAKEN_PART: Final = 50
 
+# Rows take about this many times as many bytes in memory as in files, which are compressed.
+_EXPANSION: Final = 3
+
 FileKey = tuple[tuple[str, tuple[int, ...]], ...]
 Numbers = NDArray[np.uint64]
 
@@ -50,14 +53,27 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
     A value that changes in place without a new row version would not be seen, so no staged operation does that.
     """
     with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
-        ours, theirs = _by_files(before), _by_files(after)
-        same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
-        trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
-        live_pairs = [_live_only(before, old_fragment, after, new_fragment) for old_fragment, new_fragment in trimmed]
-        old = _joined([*_only(ours, theirs), *(old_fragment for old_fragment, _ in live_pairs)])
-        new = _joined([*_only(theirs, ours), *(new_fragment for _, new_fragment in live_pairs)])
-        old, new = _narrowed(before, old, after, new)
+        old, new = _moved(before, after)
         return _ids(before, old), _ids(after, new)
+
+
+def moved_row_ids(before: Dataset, after: Dataset) -> tuple[Numbers, Numbers]:
+    """Return the row ids of the same rows; no column is read."""
+    if before.ref == after.ref:
+        return np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
+        old, new = _moved(before, after)
+        return old.row_ids, new.row_ids
+
+
+def _moved(before: Dataset, after: Dataset) -> tuple[_Rows, _Rows]:
+    ours, theirs = _by_files(before), _by_files(after)
+    same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
+    trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
+    live_pairs = [_live_only(before, old_fragment, after, new_fragment) for old_fragment, new_fragment in trimmed]
+    old = _joined([*_only(ours, theirs), *(old_fragment for old_fragment, _ in live_pairs)])
+    new = _joined([*_only(theirs, ours), *(new_fragment for _, new_fragment in live_pairs)])
+    return _narrowed(before, old, after, new)
 
 
 def row_version(dataset: Dataset, entity_id: str) -> int:
@@ -67,13 +83,37 @@ def row_version(dataset: Dataset, entity_id: str) -> int:
         return int(pc.max(rows.column(_UPDATED)).as_py())
 
 
-def moved_estimate(before: Dataset, after: Dataset) -> int:
-    """Return about how many rows `moved_rows` would look at, from the lists of fragments alone."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many rows may differ between versions, and about how many bytes they take in memory."""
+
+    rows: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(self.rows + other.rows, self.bytes + other.bytes)
+
+
+def moved_estimate(before: Dataset, after: Dataset) -> Moved:
+    """Return about how much `moved_rows` would look at, from the lists of fragments alone."""
     with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
         ours, theirs = _by_files(before), _by_files(after)
         unshared = [ours.get(key) or theirs[key] for key in ours.keys() ^ theirs.keys()]
         gone = [abs(ours[key].num_deletions - theirs[key].num_deletions) for key in ours.keys() & theirs.keys()]
-        return sum(fragment.metadata.num_rows for fragment in unshared) + sum(gone)
+        rows = sum(fragment.metadata.num_rows for fragment in unshared) + sum(gone)
+        return Moved(rows, rows * _row_bytes(before if before.fragments else after))
+
+
+def stored_size(dataset: Dataset) -> Moved:
+    """Return how much a version holds."""
+    return Moved(dataset.count(), dataset.count() * _row_bytes(dataset))
+
+
+def _row_bytes(dataset: Dataset) -> int:
+    """Estimate how many bytes a row takes in memory."""
+    stored = sum(file.file_size_bytes or 0 for fragment in dataset.fragments for file in fragment.files)
+    rows = sum(fragment.physical_rows for fragment in dataset.fragments)
+    return _EXPANSION * stored // max(1, rows)
 
 
 def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:

@@ -65,7 +65,7 @@ def fault_of(path: str, size_bytes: int, tail: bytes) -> str | None:
 
 
 def is_inlined(transaction: bytes, manifest: bytes) -> bool:
-    """Return True if the file of a transaction says what the manifest that it made says: a copy stands in both."""
+    """Return True if the file of a transaction agrees with the copy in the manifest that it made."""
     position = int.from_bytes(manifest[-_MANIFEST_FOOTER.size :][:8], "little")
     start = position - len(transaction)
     return manifest[start:position] == transaction and manifest[start - 4 : start] == len(transaction).to_bytes(

@@ -7,9 +7,9 @@ on its output; all other lines are handed back, and the slow path reads them or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,12 @@ import pyarrow.json
 
 from omnigraph.engine.input.ndjson.blocks import Lines, Part
 from omnigraph.engine.input.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, Property, Type, TypeKey
+from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
-from omnigraph.rules.coerce import INSTANTS, fill_absent, has_negative_zero, reader_type, stored_column
+from omnigraph.rules.coerce import fill_absent, has_negative_zero, reader_type, stored_column
 from omnigraph.rules.delta import one_array
 
 _HEAD: Final = re.compile(
@@ -33,13 +34,17 @@ _OPEN, _CLOSE, _RETURN, _LINE_END = b"{}\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first bytes of lines that hold an entity of one type: of a node into its data, of an edge past its name."""
+    """The first bytes of lines of one type: up to the opening brace of `data` (node), or past the edge name."""
 
     text: bytes
-    type: Type
+    key: TypeKey
 
 
-def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]], Lines]:
+# Returns the key of the type that a line names, with True for an edge; None for an unknown type.
+FindType: TypeAlias = Callable[[str, bool], TypeKey | None]
+
+
+def sort_lines(lines: Lines, find_type: FindType) -> tuple[list[tuple[Head, Lines]], Lines]:
     """Return the lines of each head, and the lines without one. The lines are those of a whole block."""
     # The lines of a block follow each other, so that their starts alone say where they are.
     texts = _binary(np.append(lines.starts, len(lines.data)), lines.data)
@@ -51,7 +56,7 @@ def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]]
         if not unsorted.any():
             break
         first = int(unsorted.argmax())
-        head = _head(lines.data[lines.starts[first] : lines.ends[first]].tobytes(), catalog)
+        head = _head(lines.data[lines.starts[first] : lines.ends[first]].tobytes(), find_type)
         if head is None:
             unsorted[first], irregular[first] = False, True
             continue
@@ -61,13 +66,12 @@ def sort_lines(lines: Lines, catalog: Catalog) -> tuple[list[tuple[Head, Lines]]
     return groups, lines.take(irregular | unsorted)
 
 
-def _head(text: bytes, catalog: Catalog) -> Head | None:
+def _head(text: bytes, find_type: FindType) -> Head | None:
     match = _HEAD.match(text)
     if match is None:
         return None
-    name = (match[1] or match[2]).decode(errors="replace")
-    type_ = catalog.nodes.get(name) if match[1] else catalog.edge_by_word(name)
-    return None if type_ is None else Head(match[0], type_)
+    key = find_type((match[1] or match[2]).decode(errors="replace"), match[1] is None)
+    return None if key is None else Head(match[0], key)
 
 
 def cut(head: Head, lines: Lines) -> Column | None:
@@ -79,7 +83,7 @@ def cut(head: Head, lines: Lines) -> Column | None:
     # The last byte of a head is the brace that opens the data, or a comma that makes room for the brace of the edge.
     starts = lines.starts + len(head.text) - 1
     ends = lines.ends - (lines.data[lines.ends - 1] == _RETURN)
-    if isinstance(head.type, NodeType):
+    if head.key.kind == "node":
         # The last brace belongs to the envelope, and makes room for the line end.
         ends = ends - 1
         if not _is_everywhere(_CLOSE, lines.data, ends):
@@ -135,7 +139,7 @@ class Scanner:
 
     def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
         """Return the entities of all lines of a block that are beyond doubt, and the other lines."""
-        sorted_, irregular = sort_lines(lines, self.catalog)
+        sorted_, irregular = sort_lines(lines, self._find_type)
         parts: list[Part] = []
         left = [irregular] if len(irregular) else []
         for head, group in sorted_:
@@ -151,26 +155,31 @@ class Scanner:
                     todo += _around(lines, decoded)
         return parts, left
 
+    def _find_type(self, name: str, is_edge: bool) -> TypeKey | None:
+        type_ = self.catalog.edge_by_word(name) if is_edge else self.catalog.nodes.get(name)
+        return None if type_ is None else type_.table_key
+
     def _part(self, head: Head, lines: Lines) -> Part | int | None:
         """Return the entities of lines with one head; if there is doubt, the row where it began, or None if unknown."""
         texts = cut(head, lines)
-        if texts is None or not _is_unicode(texts):
+        if texts is None or not is_unicode(texts):
             return None
-        form = self._forms.get(head.type.table_key, Form())
+        type_ = self.catalog.type_of(head.key)
+        form = self._forms.get(head.key, Form())
         for _ in range(_TRIES):
             try:
-                table = _read(texts, head.type, form)
+                table = _read(texts, type_, form)
             except pa.ArrowInvalid as error:
-                before, form = form, _corrected(form, head.type, str(error))
+                before, form = form, _corrected(form, type_, str(error))
                 if form == before:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            rows = _rows(head.type, texts, table, self.now_ms) if _is_one_each(texts, table) else None
+            rows = _rows(type_, texts, table, self.now_ms) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
-            self._forms[head.type.table_key] = form
-            return Part(head.type, rows, lines.numbers)
+            self._forms[head.key] = form
+            return Part(type_, rows, lines.numbers)
         return None
 
 
@@ -190,7 +199,7 @@ def _split(lines: Lines, count: int) -> Iterator[Lines]:
         yield lines.take(slice(start, start + count))
 
 
-def _is_unicode(texts: Column) -> bool:
+def is_unicode(texts: Column) -> bool:
     buffer = texts.buffers()[2]
     offsets = arrays.py_buffer(np.array([0, buffer.size], np.int32))
     try:
@@ -227,7 +236,7 @@ def _corrected(form: Form, type_: Type, message: str) -> Form:
     if "unexpected field" in message:
         return replace(form, has_id=True)
     match = _CHANGED.search(message)
-    if match is None or match[1] not in type_.properties or type_.properties[match[1]].type.scalar not in INSTANTS:
+    if match is None or match[1] not in type_.properties or type_.properties[match[1]].type.scalar not in TIMES:
         return form
     return replace(form, numbered=form.numbered ^ {match[1]})
 

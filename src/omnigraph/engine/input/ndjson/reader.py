@@ -210,6 +210,7 @@ def decode(
     findings: Findings,
     line_bytes_max: int | None = None,
     now_ms: int | None = None,
+    blobs: BlobReader | None = None,
 ) -> dict[TypeKey, Loaded]:
     """Return the entities of a buffer by type, in table-key order, without those that break a rule.
 
@@ -217,7 +218,7 @@ def decode(
     long as in an ingest, or `line_bytes_max`. `now_ms` is what the default `now()` means. Once the findings are full,
     decoding stops.
     """
-    decoder = Decoder(catalog, findings, line_bytes_max, now_ms)
+    decoder = Decoder(catalog, findings, line_bytes_max, now_ms, blobs)
     decoder.add(buffer, first_line)
     return dict(sorted(decoder.loaded.items()))
 

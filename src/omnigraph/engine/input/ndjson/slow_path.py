@@ -17,8 +17,9 @@ from omnigraph import clock
 from omnigraph.engine.external_blobs import BlobReader
 from omnigraph.engine.input.ndjson.blocks import Part
 from omnigraph.ids import new_ulids
-from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar, Type, TypeKey
+from omnigraph.lang.catalog import FLOATS, INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Type, TypeKey
 from omnigraph.lang.diagnostic import did_you_mean
+from omnigraph.lang.scalars import TIMES, Family
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.coerce import Misfit, decode_column, fill_absent, fit, from_fitted, shown
@@ -251,9 +252,9 @@ def _read(text: str, type_: PropertyType) -> Any:
         return int(text)
     if type_.scalar in FLOATS:
         return float(text)
-    if type_.scalar is Scalar.BOOL:
+    if type_.scalar.facts.family is Family.TRUTH:
         return {"true": True, "false": False}.get(text)
-    if type_.scalar in (Scalar.DATE, Scalar.DATETIME) and text.removeprefix("-").isdecimal() and len(text) != 8:
+    if type_.scalar in TIMES and text.removeprefix("-").isdecimal() and len(text) != 8:
         return int(text)
     return text
 
@@ -294,7 +295,7 @@ class Converter:
 
     def _column(self, gathered: Gathered, name: str, values: Sequence[object]) -> Column:
         type_ = gathered.type.properties[name].type
-        if self.blobs is not None and type_.scalar is Scalar.BLOB:
+        if self.blobs is not None and type_.is_blob:
             values = self.blobs.resolve(values)
         column, faults = decode_column(values, type_)
         for fault in faults:

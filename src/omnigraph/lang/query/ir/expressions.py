@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import TEXT, PropertyType, Scalar
 
 BOOL: Final = PropertyType(Scalar.BOOL)
-TRUTH: Final = PropertyType(Scalar.BOOL, nullable=True)
+TRUTH: Final = replace(BOOL, nullable=True)
 I64: Final = PropertyType(Scalar.I64)
-SCORE: Final = PropertyType(Scalar.F64, nullable=True)
-ID: Final = PropertyType(Scalar.STRING)
+F64: Final = PropertyType(Scalar.F64)
+SCORE: Final = replace(F64, nullable=True)
+ID: Final = TEXT
 NOW: Final = PropertyType(Scalar.DATETIME)
 LiteralValue: TypeAlias = str | int | float | bool | tuple["LiteralValue", ...] | None
 

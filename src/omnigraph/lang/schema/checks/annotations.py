@@ -5,26 +5,14 @@ Pure. Constraints are looked at only if their arguments have the right form (S7)
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-import struct
 from collections.abc import Iterator
 from math import isfinite
 from typing import Final
 
-from omnigraph.lang.catalog import (
-    FLOATS,
-    INTEGER_RANGES,
-    INTEGERS,
-    NUMBERS,
-    Constant,
-    Default,
-    MergeRule,
-    PropertyType,
-    Scalar,
-)
+from omnigraph.lang.catalog import Constant, Default, MergeRule, PropertyType
 from omnigraph.lang.diagnostic import Finding, Severity, Span, did_you_mean, join_words, nearest_word
 from omnigraph.lang.regular_expressions import SHORTER_PATTERN, find_excess
+from omnigraph.lang.scalars import NUMBERS, ORDERED, PLAIN, RANGES, TIME_FORMS, Family, narrow_float
 from omnigraph.lang.schema.ast import (
     AnnotationPosition,
     Argument,
@@ -35,10 +23,8 @@ from omnigraph.lang.schema.ast import (
     PropertyDeclaration,
     parse_bound,
 )
+from omnigraph.lang.times import TimeForm
 
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_DATETIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})?")
-_NOW: Final = frozenset({Scalar.DATE, Scalar.DATETIME})
 _DIGITS_MAX: Final = 20
 
 
@@ -53,61 +39,65 @@ class DefaultFault(Exception):
 
 def read_default(argument: Argument, type_: PropertyType) -> Default:
     """Return the default of a property; raises `DefaultFault` if the property cannot hold it."""
-    if type_.scalar in (Scalar.BLOB, Scalar.VECTOR):
+    if type_.scalar not in PLAIN:
         raise DefaultFault(f"a `{type_}` has no default", "leave it out, and write the value with each entity")
     if argument.kind == "call":
         return _read_call(argument.text, type_)
     if type_.is_list:
         if argument.kind != "list":
             raise DefaultFault(f"the default of a `{type_}` is a list", "write `@default([])`")
-        item = PropertyType(type_.scalar)
-        return Default("value", tuple(_read_scalar(value, item) for value in argument.items))
+        return Default("value", tuple(_read_scalar(value, type_.item_type) for value in argument.items))
     return Default("value", _read_scalar(argument, type_))
 
 
 def _read_call(word: str, type_: PropertyType) -> Default:
-    if word == "now" and type_.scalar in _NOW and not type_.is_list:
+    form = TIME_FORMS.get(type_.scalar)
+    if word == "now" and form is not None and form.at is not None and not type_.is_list:
         return Default("now")
     if word == "uuid" and type_.is_text and type_.enum_values is None:
         return Default("uuid")
     if word not in ("now", "uuid"):
         raise DefaultFault(f"there is no function `{word}()` for a default", "the functions are `now()` and `uuid()`")
-    needs = "a `Date` or a `DateTime`" if word == "now" else "a `String`"
+    dated = join_words([f"a `{scalar}`" for scalar, form in TIME_FORMS.items() if form.at is not None])
+    needs = dated if word == "now" else "a `String`"
     raise DefaultFault(f"`{word}()` is the default of {needs}, not of `{type_}`", f"declare the property as {needs}")
 
 
 def _read_scalar(argument: Argument, type_: PropertyType) -> Constant:
-    scalar, kind, text = type_.scalar, argument.kind, argument.text
+    kind, text, family = argument.kind, argument.text, type_.scalar.facts.family
     if type_.enum_values is not None:
         if kind in ("name", "string") and text in type_.enum_values:
             return text
         words = ", ".join(type_.enum_values)
         raise DefaultFault(f"the enum has no value `{text}`", f"its values are {words}")
-    if scalar is Scalar.STRING and kind == "string":
+    form = TIME_FORMS.get(type_.scalar)
+    if kind == "string" and (family is Family.TEXT or (form is not None and form.is_literal(text))):
         return text
-    if scalar is Scalar.BOOL and kind == "bool":
+    if family is Family.TRUTH and kind == "bool":
         return text == "true"
-    if scalar in INTEGERS and kind == "number" and "." not in text:
+    if family is Family.INTEGER and kind == "number" and "." not in text:
         return _read_integer(text, type_)
-    if scalar in FLOATS and kind == "number":
+    if family is Family.FLOAT and kind == "number":
         return _read_float(text, type_)
-    if scalar in _NOW and kind == "string" and _is_instant(text, scalar):
-        return text
-    raise DefaultFault(f"{_shown(argument)} is not a value of type `{type_}`", _EXAMPLES.get(scalar, "check the type"))
+    raise DefaultFault(f"{_shown(argument)} is not a value of type `{type_}`", _default_hint(family, form))
 
 
 _EXAMPLES: Final = {
-    Scalar.STRING: 'write it as `"…"`, or use `uuid()`',
-    Scalar.BOOL: "write `true` or `false`",
-    Scalar.DATE: 'write it as `"2024-01-31"`, or use `now()`',
-    Scalar.DATETIME: 'write it as `"2024-01-31T12:30:00Z"`, or use `now()`',
-    **dict.fromkeys(INTEGERS, "write an integer, such as `0`"),
-    **dict.fromkeys(FLOATS, "write a number, such as `0.5`"),
+    Family.TEXT: 'write it as `"…"`, or use `uuid()`',
+    Family.TRUTH: "write `true` or `false`",
+    Family.INTEGER: "write an integer, such as `0`",
+    Family.FLOAT: "write a number, such as `0.5`",
 }
 
 
+def _default_hint(family: Family, form: TimeForm | None) -> str:
+    if form is None:
+        return _EXAMPLES[family]
+    return f'write it as `"{form.example}"`' + ("" if form.at is None else ", or use `now()`")
+
+
 def _read_integer(text: str, type_: PropertyType) -> int:
-    low, high = INTEGER_RANGES[type_.scalar]
+    low, high = RANGES[type_.scalar]
     # Python refuses to read very long numbers.
     value = int(text) if len(text.lstrip("-0")) <= _DIGITS_MAX else high + 1
     if not low <= value <= high:
@@ -118,26 +108,12 @@ def _read_integer(text: str, type_: PropertyType) -> int:
 def _read_float(text: str, type_: PropertyType) -> float:
     value = float(text)
     try:
-        if type_.scalar is Scalar.F32:
-            struct.pack("<f", value)
+        narrow_float(value, type_.scalar)
     except OverflowError:
         value = float("inf")
     if not isfinite(value):
         raise DefaultFault(f"`{text[:30]}` is out of range for `{type_}`", "use a smaller number, or `F64`")
     return value
-
-
-def _is_instant(text: str, scalar: Scalar) -> bool:
-    pattern = _DATE if scalar is Scalar.DATE else _DATETIME
-    if not pattern.fullmatch(text):
-        return False
-    try:
-        moment = dt.datetime.fromisoformat(text)
-        # The offset of an instant may lead out of the first or the last year.
-        moment.replace(tzinfo=moment.tzinfo or dt.UTC).astimezone(dt.UTC)
-    except (ValueError, OverflowError):
-        return False
-    return True
 
 
 def _shown(argument: Argument) -> str:
@@ -208,8 +184,8 @@ def _check_property(owner: Owner, property_: PropertyDeclaration) -> Iterator[Fi
         if owner.declaration.kind == "edge" and item.word == "embed":
             yield Finding("S16", "`@embed` works on node properties only", item.span)
             continue
-        is_refused = type_.is_list or type_.scalar is Scalar.BLOB
-        if is_refused or (type_.scalar is Scalar.VECTOR and item.word in ("key", "unique")):
+        is_refused = type_.is_list or type_.is_blob
+        if is_refused or (type_.is_vector and item.word in ("key", "unique")):
             message = f"`@{item.word}` cannot stand on `{name}` of type `{type_}`"
             hint = f"`@{item.word}` takes a single scalar value" if item.word != "embed" else "it takes a `Vector(n)`"
             yield Finding("S15", message, item.span, hint)
@@ -217,14 +193,14 @@ def _check_property(owner: Owner, property_: PropertyDeclaration) -> Iterator[Fi
 
 def _check_embed(owner: Owner, property_: PropertyDeclaration) -> Iterator[Finding]:
     items, type_ = property_.annotated("embed"), property_.type.type
-    if not items or owner.declaration.kind == "edge" or type_.is_list or type_.scalar is Scalar.BLOB:
+    if not items or owner.declaration.kind == "edge" or type_.is_list or type_.is_blob:
         return
     item = items[0]
     for keyword in item.keywords:
         if keyword.key != "model":
             message = f"`@embed` does not know the keyword `{keyword.key}`"
             yield Finding("S18", message, keyword.span, 'its only keyword is `model="…"`')
-    if type_.scalar is not Scalar.VECTOR:
+    if not type_.is_vector:
         message = f"`@embed` fills vectors, but `{property_.name.text}` is `{type_}`"
         yield Finding("S18", message, item.span, "declare it as `Vector(n)`")
     elif not (item.value or "").strip():
@@ -380,11 +356,11 @@ def _check_argument(owner: Owner, item: Item, argument: Argument) -> Iterator[Fi
             yield Finding("S19", message, argument.span, _unknown_hint(owner, name))
         return
     type_ = member.property.type.type
-    if item.word in ("unique", "index") and type_.scalar is Scalar.BLOB:
+    if item.word in ("unique", "index") and type_.is_blob:
         yield Finding("S22", f"`@{item.word}` cannot compare the Blob `{name}`", argument.span)
     elif item.word == "range" and type_.scalar not in NUMBERS:
         yield Finding("S24", f"`@range` bounds numbers, but `{name}` is `{type_}`", argument.span)
-    elif item.word == "check" and type_.scalar is not Scalar.STRING:
+    elif item.word == "check" and type_.scalar.facts.family is not Family.TEXT:
         yield Finding("S24", f"`@check` matches `String`, but `{name}` is `{type_}`", argument.span)
     elif item.word == "check":
         yield from _check_pattern(item)
@@ -424,7 +400,7 @@ def _check_keys(owner: Owner) -> Iterator[Finding]:
 
 
 def _is_key_type(type_: PropertyType) -> bool:
-    return not (type_.nullable or type_.is_list or type_.scalar in (Scalar.VECTOR, Scalar.BLOB))
+    return not (type_.nullable or type_.is_list or type_.scalar not in PLAIN)
 
 
 def _bad_key(name: str, type_: PropertyType, span: Span) -> Finding:
@@ -432,8 +408,8 @@ def _bad_key(name: str, type_: PropertyType, span: Span) -> Finding:
     return Finding("S21", f"key member `{name}` cannot be `{type_}`", span, hint)
 
 
+_ORDERED_WORDS: Final = join_words(["a number", "a String", *(f"a {scalar}" for scalar in TIME_FORMS)])
 _RULES: Final = tuple(rule.value for rule in MergeRule)
-_ORDERED: Final = NUMBERS | {Scalar.STRING, Scalar.DATE, Scalar.DATETIME}
 # What a type as a whole can do; the others need a value to work on.
 _OF_TYPES: Final = (MergeRule.OURS, MergeRule.THEIRS, MergeRule.FAIL)
 
@@ -451,7 +427,7 @@ def check_merge_rules(draft: Draft) -> Iterator[Finding]:
             for item in items:
                 if item.value in _RULES and not _fits(MergeRule(item.value), type_):
                     message = f"`@merge({item.value})` cannot settle `{property_.name.text}` of type `{type_}`"
-                    takes = "a list" if item.value == MergeRule.UNION else "a number, a String, a Date or a DateTime"
+                    takes = "a list" if item.value == MergeRule.UNION else _ORDERED_WORDS
                     yield Finding("S31", message, item.span, f"`{item.value}` takes {takes}")
             yield from _check_form(items)
 
@@ -472,5 +448,5 @@ def _check_form(items: tuple[Item, ...]) -> Iterator[Finding]:
 
 def _fits(rule: MergeRule, type_: PropertyType) -> bool:
     if rule in (MergeRule.MAX, MergeRule.MIN):
-        return type_.scalar in _ORDERED and not type_.is_list and type_.enum_values is None
+        return type_.scalar in ORDERED and not type_.is_list and type_.enum_values is None
     return rule is not MergeRule.UNION or type_.is_list

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.catalog import TEXT
 from omnigraph.lang.diagnostic import Finding, Span, did_you_mean
 from omnigraph.lang.schema.ast import (
     COUNT_MAX,
@@ -49,7 +49,7 @@ def _check_property(property_: PropertyDeclaration) -> Iterator[Finding]:
     if type_.dimension is not None and not 1 <= (type_.type.dimension or 0) <= VECTOR_DIMENSION_MAX:
         message = f"vector dimension `{type_.dimension.text[:20]}` is not between 1 and {VECTOR_DIMENSION_MAX}"
         yield Finding("S3", message, type_.dimension.span)
-    if type_.type.is_list and type_.type.scalar is Scalar.BLOB:
+    if type_.type.is_list and type_.type.is_blob:
         hint = "give each blob a node of its own and an edge to it"
         yield Finding("S4", "a list cannot hold `Blob`", type_.span, hint)
     values: set[str] = set()
@@ -145,7 +145,7 @@ def _is_declared_id(declaration: Declaration, property_: PropertyDeclaration) ->
     """Return True if a property is the id of a node by another name: a text, and the whole key."""
     keys = [item.arguments or () for item in declaration.constraints if item.word == "key"]
     is_key = bool(property_.annotated("key")) or ["id"] in [[argument.text for argument in key] for key in keys]
-    is_plain = property_.type.type == PropertyType(Scalar.STRING) and not property_.annotated("default")
+    is_plain = property_.type.type == TEXT and not property_.annotated("default")
     return declaration.kind == "node" and is_key and is_plain
 
 

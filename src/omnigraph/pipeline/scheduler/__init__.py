@@ -1,5 +1,0 @@
-"""Schedules of declared pipelines: when runs are due, and a runner that starts them.
-
-`declared.schedule` decides which runs are due; `book` keeps what was run, `child` runs a pipeline in a process of its
-own, and `runner` does it all while it holds the lease.
-"""

@@ -1,0 +1,1 @@
+"""The declaration of pipelines: a YAML file, its SQL and its schedules, checked before anything runs."""
