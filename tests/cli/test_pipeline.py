@@ -11,8 +11,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.graph import Graph
-from omnigraph.pipeline import load
+from omnigraph.engine.load.load import load
+from omnigraph.graph import Graph, session_of
 from omnigraph.pipelines.scheduler.book import ScheduleBook
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,9 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     Path("pipelines.yaml").write_text(FILE)
     Path("people.ndjson").write_text('{"type": "Person", "data": {"name": "Ada"}}\n')
     graph = og.init("graph.omni", "node Person { name: String @key }")
-    load(graph, "people.ndjson", engine="local", properties=PROPERTIES)
-    load(graph, "people.ndjson", engine="local", branch="load/hr", from_branch="main", properties={"pipeline": "hr"})
+    session = session_of(graph)
+    load(session, "people.ndjson", properties=PROPERTIES)
+    load(session, "people.ndjson", branch="load/hr", from_branch="main", properties={"pipeline": "hr"})
     return graph
 
 

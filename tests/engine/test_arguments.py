@@ -22,7 +22,7 @@ RIGHT: dict[str, object] = {
     "a": "main", "at": "main", "b": "main", "branch": "main", "commit_id": "none", "cursor": None, "data": b"{",
     "entity_id": "P1", "from_": "main", "if_commit": "none", "into": "main", "name": "none", "new_name": "other",
     "property_name": "country", "schema": "nonsense", "source": READ, "type_name": "Port", "every": timedelta(1),
-    "actor": None, "keep": 100, "key": "P1", "dry_run": True, "params": {},
+    "actor": None, "keep": 100, "key": "P1", "dry_run": True, "params": {}, "out": "/", "format": "parquet",
 }  # fmt: skip
 WRONG = (7.5, b"x", ["x", 7], {"x": 1}, object())
 UNLOOKED_AT = {"resolutions", "budget", "embedder", "mode", "dialect", "entity"}

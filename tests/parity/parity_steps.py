@@ -125,15 +125,15 @@ def guarded(name: str, at: str) -> Step:
     )
 
 
-def ingest(
+def load(
     name: str, data: bytes, mode: str, branch: str = "main", source: str | None = None, save: str | None = None
 ) -> Step:
     start = "" if source is None else f"&from={source}"
     return Step(
         name,
-        lambda graph, ids: graph.ingest(data, mode=mode, branch=branch, from_branch=source).to_json(),
+        lambda graph, ids: graph.load(data, mode=mode, branch=branch, from_branch=source).to_json(),
         ("POST", f"/load/ndjson?branch={branch}&mode={mode}{start}", data),
-        ("ingest", "--data", "-", "--mode", mode, "--branch", branch, *(() if source is None else ("--from", source))),
+        ("load", "--data", "-", "--mode", mode, "--branch", branch, *(() if source is None else ("--from", source))),
         writes=True,
         save=save,
         stdin=data,
@@ -214,9 +214,9 @@ STEPS: tuple[Step, ...] = (
         ("schema", "show"),
     ),
     read("empty", PEOPLE),
-    ingest("first", FIRST, "append", save="first"),
-    ingest("first again is refused", FIRST, "append"),
-    ingest("bad records", BAD, "merge"),
+    load("first", FIRST, "append", save="first"),
+    load("first again is refused", FIRST, "append"),
+    load("bad records", BAD, "merge"),
     read("all columns", PEOPLE),
     read("parameter", FIND, {"name": "ann"}),
     read("no match", FIND, {"name": "nobody"}),
@@ -335,7 +335,7 @@ STEPS: tuple[Step, ...] = (
     make_branch("review/ann"),
     make_branch("no good name"),
     change("change on a branch", ADD, {"name": "fay", "age": 5}, "review/ann", save="fay"),
-    ingest("merge on a branch", MORE, "merge", "review/ann"),
+    load("merge on a branch", MORE, "merge", "review/ann"),
     compare("main", "review/ann"),
     compare("{first}", "main"),
     replay("cherry-pick", "cherry_pick", "{fay}", "main"),
@@ -344,7 +344,7 @@ STEPS: tuple[Step, ...] = (
     merge("review/ann", dry_run=True),
     merge("review/ann"),
     change("settle", AGE, {"name": "ann", "age": 99}, "review/ann"),
-    ingest("branch made on the way", MORE, "append", "late", "main"),
+    load("branch made on the way", MORE, "append", "late", "main"),
     drop_branch("late"),
     drop_branch("late"),
     merge("review/ann", delete=True),

@@ -135,6 +135,9 @@ def documents(text: bytes) -> Any:
 _OWN = frozenset(
     {"uri", "created_at", "authored_at", "operation_id", "etag", "file", "text", "dataset_path"}
     | {"next_page_token", "cursor", "request_id", "path"}
+    # What a load reports in the process that ran it.
+    | {"job_id", "engine", "already_applied", "rejected", "embedded", "input_bytes"}
+    | {"seconds", "entities_per_second", "megabytes_per_second"}
 )
 # Ids of commits and entities, and the keyed ids of types.
 _ID = re.compile(r"\b(?:[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-9a-f]{32})\b")

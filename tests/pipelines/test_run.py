@@ -19,6 +19,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.branches import Branches
+from omnigraph.engine.load.load import load
 from omnigraph.errors import ConflictError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.graph import Graph
 from omnigraph.pipelines.declaration.config import parse_pipelines
@@ -255,7 +256,7 @@ def test_second_run_that_began_before_a_merge_loads_nothing(graph: Graph, spark:
         if not started:
             started.append(True)
             reports.append(run(og.open(graph.uri), spark, tmp_path, text))
-        return pipeline.load(*arguments, **options)
+        return load(*arguments, **options)
 
     with patch("omnigraph.pipelines.run.load", load_after_another_run):
         outer = run(graph, spark, tmp_path, text)

@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import fs
 
+from omnigraph.engine.arguments import check_choice, check_name_list, check_type, strip_name
 from omnigraph.engine.entity_lookup import find_qualified_type
 from omnigraph.engine.export import column_names, column_type, record_chunks
 from omnigraph.engine.input.filesystems import filesystem, object_scheme, path_in_store
@@ -74,9 +75,10 @@ def export_files(
     names: Naming,
 ) -> ExportReport:
     """Export a state of a graph to files; see `Graph.export_files`."""
-    if format not in get_args(Format):
-        raise UsageError(f"unknown format `{format}`; expected one of {', '.join(get_args(Format))}", format=format)
-    view = session.view(branch.strip(), at, "export", names)
+    check_type("out", out, str | os.PathLike)
+    check_choice("format", format, get_args(Format))
+    check_name_list("types", types)
+    view = session.view(strip_name(branch), at, "export", names)
     catalog = view.catalog
     chosen = [find_qualified_type(catalog, name) for name in types] if types else catalog.types
     folder = _empty_folder(os.fspath(out))

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.engine.key_buckets import files as key_files
 from omnigraph.engine.key_buckets.files import build_key_arrays
 from omnigraph.engine.key_buckets.hashes import find_duplicates, find_superseded_rows, is_known_key, sum_degrees
-from omnigraph.engine.load import matching, staged_input
+from omnigraph.engine.load import key_matcher, matching
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph, session_of
 from omnigraph.limits import VIOLATIONS_MAX
@@ -29,7 +29,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def _load(graph: Graph, records: list[dict[str, Any]], folder: Path, mode: str, **options: Any) -> Any:
     """Load in many splits and many ranges."""
-    with splits_of(2_000), patch.object(staged_input, "LOAD_BUCKET_KEYS", 20):
+    with splits_of(2_000), patch.object(key_matcher, "LOAD_BUCKET_KEYS", 20):
         return load_bytes(graph, lines_of(records), folder, mode, **options)
 
 
@@ -64,7 +64,7 @@ def test_merge_in_ranges_replaces_every_row_once(graph: Graph, tmp_path: Path) -
 
 def test_merge_with_one_id_in_every_split_keeps_the_last(graph: Graph, tmp_path: Path) -> None:
     notes = [{"type": "Note", "data": {"id": f"n{one % 7}", "text": f"{one:03}"}} for one in range(700)]
-    with splits_of(500), patch.object(staged_input, "LOAD_BUCKET_KEYS", 5):
+    with splits_of(500), patch.object(key_matcher, "LOAD_BUCKET_KEYS", 5):
         report = load_bytes(graph, lines_of(notes), tmp_path, "merge")
     assert report.nodes == {"Note": 7}
     texts = sorted(one["data"]["text"] for one in contents(graph) if one.get("type") == "Note")
@@ -98,7 +98,7 @@ def test_load_in_ranges_rejects_what_an_unranged_load_rejects(tmp_path: Path) ->
     outcomes = []
     for name, keys in (("one", 1_000_000), ("many", 20)):
         graph = world(tmp_path / f"{name}.omni")
-        with splits_of(1_500), patch.object(staged_input, "LOAD_BUCKET_KEYS", keys):
+        with splits_of(1_500), patch.object(key_matcher, "LOAD_BUCKET_KEYS", keys):
             report = load_bytes(
                 graph, lines_of(records), tmp_path, "append", on_error="quarantine", report=tmp_path / name
             )

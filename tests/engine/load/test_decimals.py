@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import DataError, UsageError
+from omnigraph.errors import DataError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import load
 
@@ -79,9 +79,9 @@ def test_whole_decimals_of_a_frame_are_integers_in_a_small_load(tmp_path: Path) 
 def test_decimal_with_more_digits_than_a_float_is_refused_everywhere(tmp_path: Path, text: str) -> None:
     graph = og.init(tmp_path / "g.omni", SCHEMA)
     table = _table([Decimal("1.5"), Decimal(text)], pa.decimal128(38, 23 if text.startswith("0") else 2))
-    with pytest.raises(DataError, match="line 2: "):
+    with pytest.raises(DataError, match=r"row 2: .*digits"):
         load(graph, nodes={"Price": table}, engine="local")
-    with pytest.raises((DataError, UsageError), match="digits"):
+    with pytest.raises(DataError, match=r"row 2: .*digits"):
         graph.load(nodes={"Price": table})
 
 
