@@ -19,6 +19,7 @@ from omnigraph.engine.maintain.maintenance import Reconciler
 from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.intents import exclusive_intent
+from tests.support.forked_python import ForkedPython
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +85,7 @@ def on_a_terminal(*arguments: str) -> tuple[int, str]:
     """Run the command line in a process whose standard error is a terminal; return its status and what it drew."""
     master, slave = pty.openpty()
     drawn = b""
-    with subprocess.Popen(
+    with ForkedPython(
         [sys.executable, "-m", "omnigraph", *arguments], stderr=slave, stdout=subprocess.DEVNULL, stdin=slave
     ) as process:
         os.close(slave)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -19,6 +17,7 @@ from omnigraph.cluster.ledger import hold_lock, read_lock
 from omnigraph.failpoints import Point, armed
 from omnigraph.store.objects.control_objects import Objects
 from tests.support.cluster_folder import QUERIES, cluster, codes, deploy, write_folder
+from tests.support.forked_python import run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +122,7 @@ def test_plan_of_an_older_revision_is_made_again_by_apply(folder: Path) -> None:
 
 
 def test_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
-    died = subprocess.run([sys.executable, "-c", DYING, str(folder)], env=dict(os.environ), check=False)
+    died = run_forked([sys.executable, "-c", DYING, str(folder)])
     assert died.returncode == 1
     lock = read_lock(cluster(folder).ledger)
     assert lock is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import omnigraph as og
 from omnigraph.cluster.ledger import read_lock
 from omnigraph.manifest import intents
 from tests.support.cluster_folder import cluster, codes, write_folder
+from tests.support.forked_python import ForkedPython
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.server_process import wait_until
 
@@ -45,9 +45,9 @@ with armed({{Point.DURABLE_BEFORE: tick}}):
 """
 
 
-def start(folder: Path, number: int) -> subprocess.Popen[str]:
+def start(folder: Path, number: int) -> ForkedPython:
     command = [sys.executable, "-c", PAUSED, str(folder), str(number)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    return ForkedPython(command, stdout=subprocess.PIPE, text=True)
 
 
 def declare(folder: Path, storage: str, team: str, graphs: tuple[str, ...]) -> Path:
@@ -67,7 +67,7 @@ def prepare(folder: Path, storage: str) -> tuple[Path, Path]:
     return folder / "paused", folder / "other"
 
 
-def is_stopped(process: subprocess.Popen[str]) -> bool:
+def is_stopped(process: ForkedPython) -> bool:
     status = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
     return status == "T" or process.poll() is not None
 

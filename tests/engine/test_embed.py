@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
 from omnigraph.graph import session_of
 from omnigraph.policy import load_bundle
 from tests.support.embedding_provider import Answer, Provider, openai_answer, running
+from tests.support.forked_python import ForkedPython
 from tests.support.orphan_sweep import sweep
 from tests.support.s3_server import S3Server, s3_server
 
@@ -447,7 +447,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
         "cache.EMBED_REQUESTS_MAX = 1\n"
         "og.open(sys.argv[1]).embed()\n"
     )
-    child: list[subprocess.Popen[bytes]] = []
+    child: list[ForkedPython] = []
 
     def kill(number: int, body: Any) -> Answer:
         if number == 2:
@@ -456,7 +456,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
         return answer(number, body)
 
     provider.answer = kill
-    child.append(subprocess.Popen([sys.executable, "-c", program, graph.uri]))
+    child.append(ForkedPython([sys.executable, "-c", program, graph.uri]))
     assert child[0].wait() == -signal.SIGKILL
     assert len(asked(provider)) == 6
     assert docs(graph) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,9 +22,9 @@ from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import RESERVE_PATH, LocalObjects
 from omnigraph.store.objects.uri import Location
 from tests.engine.full_disk import fill, free_bytes, small_disk
+from tests.support.forked_python import run_forked
 from tests.support.maintenance_fixtures import hours_later
 
-REPOSITORY = Path(__file__).parents[2]
 NAMES = "query q() { match { $p: Person } return { $p.name } order { $p.name } }"
 
 
@@ -218,7 +217,7 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     fill(disk)
     # In the midst of what it does: with its intent in the room of the reserve, before it removes the first file.
     command = [sys.executable, "-m", "tests.engine.full_disk", graph.uri, "3"]
-    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    ran = run_forked(command)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     assert not Path(graph.uri, RESERVE_PATH).exists()
     [left] = pending(session_of(graph).kernel.store)[0]

@@ -20,6 +20,7 @@ from omnigraph.graph import Graph, session_of
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
+from tests.support.forked_python import ForkedPython
 from tests.support.maintenance_fixtures import elsewhere
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ class Writer:
 @contextmanager
 def another_process(graph: Graph) -> Iterator[Callable[[str], object]]:
     command = [sys.executable, "-c", WRITER, graph.uri]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with ForkedPython(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -26,6 +26,7 @@ from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
 from tests.engine.test_maintain_sweep import dead_optimize, files
 from tests.support.failpoint_actions import fail_with
+from tests.support.forked_python import ForkedPython
 
 pytestmark = pytest.mark.slow
 
@@ -167,9 +168,9 @@ def test_reconcile_read_only_is_refused(graph: Graph) -> None:
 # -- one at a time --------------------------------------------------------------------------------------------------
 
 
-def holder(graph: Graph) -> subprocess.Popen[str]:
+def holder(graph: Graph) -> ForkedPython:
     """Start a process that holds the claim until it is told, or killed."""
-    process = subprocess.Popen(
+    process = ForkedPython(
         [sys.executable, "-c", HOLDER, graph.uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None

@@ -32,6 +32,7 @@ from omnigraph.store.store import Store
 from tests.support.examples import IS_LONG
 from tests.support.failpoint_actions import Park
 from tests.support.fleet_operations import in_thread, manifest_file
+from tests.support.forked_python import ForkedPython
 from tests.support.kernel_fixtures import (
     CITY,
     PERSON,
@@ -485,9 +486,7 @@ def test_racing_initialisers_in_processes_make_exactly_one_graph(tmp_path: Path)
     for number in range(4 if IS_LONG else 1):
         root = str(tmp_path / f"graph{number}")
         racers = [
-            subprocess.Popen(
-                [sys.executable, "-c", _BEGIN, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+            ForkedPython([sys.executable, "-c", _BEGIN, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(3)
         ]
         for racer in racers:

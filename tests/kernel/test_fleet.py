@@ -17,14 +17,13 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
 from tests.support.fleet import Ledger, violations
 from tests.support.fleet_operations import in_thread
+from tests.support.forked_python import ForkedPython
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, check_invariants, create, ids_of, insert, open_graph
 from tests.support.s3_server import DROP_AFTER, DROP_BEFORE, ERROR_500, Fault, Request, S3Server, delay, s3_server
 
 pytestmark = pytest.mark.slow
 
 __all__ = ["s3_server"]
-
-REPOSITORY = Path(__file__).parent.parent.parent
 
 
 class Fleet:
@@ -36,18 +35,17 @@ class Fleet:
         self.environment = {**os.environ, **environment}
         self._started = 0
 
-    def start(self, role: str, count: int = 0) -> subprocess.Popen[str]:
+    def start(self, role: str, count: int = 0) -> ForkedPython:
         """Start a member and return at once; it says `ready` when it has opened the graph."""
         self._started += 1
         name = f"{role}{self._started:03d}"
         command = [sys.executable, "-m", "tests.support.fleet_worker", role, self.root, str(self.folder), name]
-        return subprocess.Popen(
+        return ForkedPython(
             [*command, str(self._started), str(count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=REPOSITORY,
             env=self.environment,
         )
 

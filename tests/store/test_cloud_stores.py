@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import storage_error
 from tests.support.azurite import Azurite
 from tests.support.cloud_stores import TOKEN, Cloud, new_uri
+from tests.support.forked_python import run_forked
 from tests.support.gcs_server import GcsServer
 
 pytestmark = pytest.mark.s3
@@ -207,7 +207,7 @@ with failpoints.armed({failpoints.Point(sys.argv[2]): failpoints.kill}):
 def test_killed_writer_leaves_all_or_nothing(cloud: Cloud, point: str, is_there: bool) -> None:
     address = new_uri(cloud)
     og.init(address, SCHEMA)
-    killed = subprocess.run([sys.executable, "-c", _KILLED, address, point, ADD], capture_output=True, check=False)
+    killed = run_forked([sys.executable, "-c", _KILLED, address, point, ADD])
     assert killed.returncode == -9, killed.stderr
     graph = og.open(address)
     assert names(graph) == (["new"] if is_there else [])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from omnigraph.cluster import Cluster, Report
 from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point, armed
+from tests.support.forked_python import run_forked
 
 SCHEMA = "node Person { name: String @key }\n"
 QUERIES = "query all() { match { $p: Person } return { $p.name as name } }\n"
@@ -104,7 +104,7 @@ def crash_apply(folder: Path, moment: str, number: int) -> bool:
     return False
 
 
-def apply_in_process(folder: Path, moment: str, number: int) -> subprocess.CompletedProcess[str]:
+def apply_in_process(folder: Path, moment: str, number: int) -> CompletedProcess[str]:
     """Apply in a process that is killed at its n-th durable change; 0 kills nothing and prints their number."""
     command = [sys.executable, "-c", KILLED, str(folder), moment, str(number)]
-    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
+    return run_forked(command)

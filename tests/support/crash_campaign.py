@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import orjson
 
 from tests.support.examples import draw
+from tests.support.forked_python import ForkedPython
 
 REPOSITORY = Path(__file__).parents[2]
 BOTH_SIDES = ("durable.before", "durable.after")
@@ -31,17 +32,11 @@ class Zygote:
     module = "tests.support.crash_child"
 
     def __enter__(self) -> Zygote:
-        self._process = subprocess.Popen(
+        self._process = ForkedPython(
             [sys.executable, "-m", self.module],
-            cwd=REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "OPENBLAS_NUM_THREADS": "1",
-                "OMNIGRAPH_DURABILITY": "power",
-                "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}",
-            },
+            env={**os.environ, "OMNIGRAPH_DURABILITY": "power"},
         )
         return self
 

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tests.support.forked_python import ForkedPython
 
 
 @dataclass(frozen=True)
 class Running:
     """A process that listens at an address."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[Any]
     host: str
     port: int
 
@@ -35,7 +38,9 @@ def running(
     """Run `omnigraph serve` until the block ends; its log goes to a file."""
     command = [python, "-m", "omnigraph", "serve", "--bind", "127.0.0.1:0", *arguments]
     with log.open("a") as errors:
-        process = subprocess.Popen(
+        # Another Python has to be started.
+        start = ForkedPython if python == sys.executable else subprocess.Popen
+        process = start(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **(environment or {})}
         )
     try:

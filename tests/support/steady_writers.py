@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from subprocess import PIPE
 
+from tests.support.forked_python import ForkedPython
 from tests.support.kernel_fixtures import PERSON
-
-_ROOT = Path(__file__).parents[2]
 
 
 class SteadyWriters:
     """Processes that write one-row commits until they are stopped."""
 
-    def __init__(self, processes: Sequence[subprocess.Popen[str]]) -> None:
+    def __init__(self, processes: Sequence[ForkedPython]) -> None:
         self._processes = processes
         self.commits: list[int] = []
 
@@ -42,22 +40,9 @@ def steady_writers(
     uri: str, count: int, types: Sequence[str] = (PERSON,), role: str = "write"
 ) -> Iterator[SteadyWriters]:
     """Start writers that wait for `go`, and stop them at the end; `deaf` ones ignore claims."""
+    command = [sys.executable, "-m", "tests.support.fairness_worker", uri]
     processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.support.fairness_worker",
-                uri,
-                f"w{number}",
-                types[number % len(types)],
-                role,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_ROOT,
-        )
+        ForkedPython([*command, f"w{number}", types[number % len(types)], role], stdin=PIPE, stdout=PIPE, text=True)
         for number in range(count)
     ]
     writers = SteadyWriters(processes)

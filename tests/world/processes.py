@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from functools import cache
 from random import Random
+from subprocess import PIPE
 from typing import Any
 
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from tests.support.forked_python import ForkedPython
 from tests.world.calls import Answer, Call, run
 from tests.world.steps import Broken, Step
 from tests.world.world import World
@@ -34,9 +36,7 @@ class Launcher:
     """The process that starts others."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "tests.world.processes"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
+        self._process = ForkedPython([sys.executable, "-m", "tests.world.processes"], stdin=PIPE, stdout=PIPE)
 
     def call(self, uri: str, call: Call, kill_at: int | None) -> Answer | None:
         """Make a call in a process of its own; None if it was killed before it answered."""
@@ -101,6 +101,7 @@ def _is_applied(world: World, step: Step) -> bool:
 
 def serve() -> None:
     """Answer each line with what became of a child."""
+    warnings.simplefilter("ignore")
     for line in sys.stdin.buffer:
         request = json.loads(line)
         reading, writing = os.pipe()

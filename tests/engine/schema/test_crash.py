@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,9 +12,9 @@ import pytest
 import omnigraph as og
 from omnigraph.failpoints import Point
 from omnigraph.graph import session_of
+from tests.support.forked_python import run_forked
 from tests.support.kernel_fixtures import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
 
-REPOSITORY = Path(__file__).parents[3]
 NEXT = """
 node Person { name: String @key  years: I32? @rename_from("age")  email: String? }
 node Town @rename_from("City") { name: String @key }
@@ -55,14 +53,7 @@ def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
         root = tmp_path / f"{point.value}-{number}.omni"
         shutil.copytree(origin, root)
         jobs += [str(root), "main", point.value, str(number)]
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.support.schema_crash_child", NEXT, *jobs],
-        cwd=REPOSITORY,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    run = run_forked([sys.executable, "-m", "tests.support.schema_crash_child", NEXT, *jobs])
     assert run.stdout.split() == [str(-signal.SIGKILL)] * len(MOMENTS)
     origin_after = og.open(origin)
     origin_after.schema.apply(NEXT)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +16,13 @@ import pytest
 import omnigraph as og
 from omnigraph.failpoints import Point
 from omnigraph.lang.migrate.step import StepKind
+from tests.support.forked_python import run_forked
 from tests.support.graph_template import copy_built
 from tests.support.merge_fixtures import change, content
 from tests.support.write_fixtures import rows
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[3]
 SCHEMA = """
 interface Tagged { tag: String? }
 node Part {
@@ -251,8 +249,8 @@ def test_migration_after_a_kill(tmp_path: Path, name: str, place: str) -> None:
             graph.close()
             jobs += [root, branch, point.value, number]
     command = [sys.executable, "-m", "tests.support.schema_crash_child", migration.schema, *jobs]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    run = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    run = run_forked(command)
+    assert run.returncode == 0, run.stderr
     assert {*run.stdout.split()} <= {str(-signal.SIGKILL), "0"}
     for root, moment in zip(jobs[::4], jobs[2::4], strict=True):
         of_branch, of_main = before[root]

@@ -7,15 +7,12 @@ tells it to start, and prints as JSON which of them it got.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
+from subprocess import PIPE
 
 import omnigraph.graph
 from omnigraph.errors import KeyConflict
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.support.forked_python import ForkedPython
 
 
 def main(root: str, name: str, count: str, kind: str) -> None:
@@ -38,15 +35,7 @@ def race(root: str, names: list[str], count: int, kind: str) -> dict[str, list[s
     """Let processes write at once; return the ids that each of them got."""
     command = [sys.executable, "-m", "tests.engine.write.racing_writer", root]
     racers = {
-        name: subprocess.Popen(
-            [*command, name, str(count), kind],
-            cwd=REPOSITORY,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in names
+        name: ForkedPython([*command, name, str(count), kind], stdin=PIPE, stdout=PIPE, text=True) for name in names
     }
     for one in racers.values():
         assert one.stdout is not None

@@ -13,7 +13,6 @@ import sys
 import warnings
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Self
 
 import omnigraph.graph
@@ -21,18 +20,15 @@ from omnigraph import failpoints
 from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from tests.engine.write.write_model_actions import Action, perform
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.support.forked_python import ForkedPython
 
 
 class Killer:
     """The other end: asks for writes that die."""
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
+        self._process = ForkedPython(
             [sys.executable, "-m", "tests.engine.write.write_crash_child"],
-            cwd=REPOSITORY,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
