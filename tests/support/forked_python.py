@@ -39,7 +39,7 @@ class ForkedPython(subprocess.Popen[Any]):
         streams = [call["p2cread"], call["c2pwrite"], call["errwrite"]]
         reading, writing = os.pipe()
         self._outcome = reading
-        finalize(self, os.close, reading)
+        finalize(self, os.close, reading).atexit = False
         request = {
             "args": [os.fspath(word) for word in call["args"][1:]],
             "cwd": os.fspath(call["cwd"] or os.getcwd()),
