@@ -206,7 +206,9 @@ class _Evaluator(Walking):
                 return dt.date.fromisoformat(str(expression.value))
             if expression.scalar is Scalar.DATETIME:
                 return dt.datetime.fromisoformat(str(expression.value))
-            return expression.value
+            return (
+                convert(expression.value, Scalar.DURATION) if expression.scalar is Scalar.DURATION else expression.value
+            )
         if isinstance(expression, ast.PropertyAccess):
             entity = row[expression.variable.text]
             if entity is None:

@@ -38,6 +38,7 @@ class Expressions:
             "text": self.text,
             "date": self.date,
             "datetime": self.datetime,
+            "duration": self.duration,
             "bool": self.bool,
         }
 
@@ -124,6 +125,7 @@ class Expressions:
             lambda d: f"round({self.float(d)}, {maker.below(3)})",
             lambda d: f"coalesce({self.float(d)}, {self.float(d)})",
             lambda d: f"cast({self.integer(d)} as F64)",
+            lambda d: f"({self.duration(d)} / {self.duration(d)})",
             lambda d: self.branches(self.float, d),
         )
 
@@ -141,6 +143,7 @@ class Expressions:
             lambda d: f"coalesce({self.text(d)}, {self.text(d)})",
             lambda d: f"cast({self.integer(d)} as String)",
             lambda d: f"cast({self.date(d)} as String)",
+            lambda d: f"cast({self.duration(d)} as String)",
             lambda d: f"{self.list(Scalar.STRING)}[{self.small()}]",
             lambda d: f"split({self.text(d)}, {self.text(2)})[{self.small()}]",
             lambda d: self.branches(self.text, d),
@@ -166,7 +169,27 @@ class Expressions:
             lambda d: f'date_trunc("{maker.pick(TIME_UNITS)}", {self.datetime(d)})',
             lambda d: f'date_add({self.datetime(d)}, {self.small()}, "{maker.pick(TIME_UNITS)}")',
             lambda d: f"cast({self.date(d)} as DateTime)",
+            lambda d: f"({self.datetime(d)} {maker.pick('+-')} {self.duration(d)})",
+            lambda d: f"({self.duration(d)} + {maker.pick((self.date, self.datetime))(d)})",
             lambda d: self.branches(self.datetime, d),
+        )
+
+    def duration(self, depth: int = 0) -> str:
+        maker = self.maker
+        return self.choose(
+            depth,
+            lambda: self.leaf(
+                frozenset(), Scalar.DURATION, maker.pick(('duration("PT0.001S")', 'duration("-P1DT2H")'))
+            ),
+            lambda d: f"({self.duration(d)} {maker.pick('+-')} {self.duration(d)})",
+            lambda d: f"({self.duration(d)} * {self.small()})",
+            lambda d: f"({self.datetime(d)} - {self.datetime(d)})",
+            lambda d: f"({self.date(d)} - {self.date(d)})",
+            lambda d: f"div({self.duration(d)}, {self.small()})",
+            lambda d: f"{maker.pick(('abs', '-'))}({self.duration(d)})",
+            lambda d: f"{maker.pick(('coalesce', 'greatest', 'least'))}({self.duration(d)}, {self.duration(d)})",
+            lambda d: f'cast("{maker.pick(("PT90M", "P1M", "-P2WT0.5S", "PT"))}" as Duration)',
+            lambda d: self.branches(self.duration, d),
         )
 
     def bool(self, depth: int = 0) -> str:
@@ -196,7 +219,7 @@ class Expressions:
     def comparison(self, depth: int) -> str:
         maker = self.maker
         op = maker.pick(("=", "!=", "<", "<=", ">", ">="))
-        kind = maker.pick(("integer", "float", "text", "test", "test", "date", "datetime"))
+        kind = maker.pick(("integer", "float", "text", "test", "test", "date", "datetime", "duration"))
         if kind == "test":
             word = maker.pick(("starts_with", "ends_with", "ends_with", "contains", "matches"))
             right = maker.pick(('"a"', '"b"', '"Z"', '""', self.text(depth)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import calendar
 import datetime as dt
 import math
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -32,19 +33,33 @@ def _is_whole(*values: Any) -> bool:
 def _add(a: Any, b: Any) -> Any:
     if isinstance(a, str):
         return a + b
+    if isinstance(a, dt.timedelta) or isinstance(b, dt.timedelta):
+        return _instant(a) + _instant(b)
     return fitted(a + b) if _is_whole(a, b) else float(a) + float(b)
 
 
+def _instant(value: Any) -> Any:
+    """Return a date as its midnight, and anything else as it is."""
+    is_day = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+    return dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC) if is_day else value
+
+
 def _subtract(*values: Any) -> Any:
+    if isinstance(values[-1], dt.timedelta | dt.date):
+        return _instant(values[0]) - _instant(values[1]) if len(values) == 2 else -values[0]
     a, b = values if len(values) == 2 else (0, values[0])
     return fitted(fitted(a) - fitted(b)) if _is_whole(a, b) else float(a) - float(b)
 
 
 def _multiply(a: Any, b: Any) -> Any:
+    if isinstance(a, dt.timedelta) or isinstance(b, dt.timedelta):
+        return a * b
     return fitted(fitted(a) * fitted(b)) if _is_whole(a, b) else float(a) * float(b)
 
 
 def _divide(a: Any, b: Any) -> float | None:
+    if isinstance(b, dt.timedelta):
+        return a / b if b else None
     if b == 0:
         return None
     try:
@@ -56,6 +71,20 @@ def _divide(a: Any, b: Any) -> float | None:
 def _truncated(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _divide_whole(a: Any, b: int) -> Any:
+    if b == 0:
+        return None
+    if isinstance(a, dt.timedelta):
+        return _truncated(a // MILLISECOND, b) * MILLISECOND
+    return fitted(_truncated(fitted(a), fitted(b)))
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, dt.timedelta):
+        return abs(value)
+    return fitted(abs(value)) if _is_whole(value) else abs(float(value))
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -122,6 +151,7 @@ def _element(items: tuple[Any, ...], position: int) -> Any:
 
 # -- dates -----------------------------------------------------------------------------------------------------
 
+MILLISECOND = dt.timedelta(milliseconds=1)
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 STEPS = {
     "week": dt.timedelta(weeks=1), "day": dt.timedelta(days=1), "hour": dt.timedelta(hours=1),
@@ -153,8 +183,7 @@ def _later(value: Any, amount: int, unit: str) -> Any:
 
 def _between(unit: str, first: Any, last: Any) -> int:
     if unit in STEPS:
-        millisecond = dt.timedelta(milliseconds=1)
-        return _truncated((last - first) // millisecond, STEPS[unit] // millisecond)
+        return _truncated((last - first) // MILLISECOND, STEPS[unit] // MILLISECOND)
     if last < first:
         return -_between(unit, last, first)
     months: int = (last.year - first.year) * 12 + last.month - first.month
@@ -199,12 +228,39 @@ def _parsed(text: str, scalar: Scalar) -> Any:
             return dt.date.fromisoformat(text)
         if scalar is Scalar.DATETIME:
             return dt.datetime.fromisoformat(text) if text.endswith("Z") else None
+        if scalar is Scalar.DURATION:
+            return _duration(text)
     except ValueError:
         return None
     return {"true": True, "false": False}.get(text) if scalar is Scalar.BOOL else text
 
 
+def _duration(text: str) -> dt.timedelta | None:
+    """Read a sign, `P`, weeks and days, and behind a `T` hours, minutes and seconds."""
+    sign, _, body = text.rpartition("P")
+    days, has_time, time = body.partition("T")
+    parts = [*re.findall(r"([0-9.]+)([WD])", days), *re.findall(r"([0-9.]+)([HMS])", time)]
+    is_complete = bool(parts) and (not has_time or bool(time)) and sign in ("", "-")
+    if not is_complete or "".join(map("".join, parts)) != days + time:
+        return None
+    names = {"W": "weeks", "D": "days", "H": "hours", "M": "minutes", "S": "seconds"}
+    value = dt.timedelta(**{names[unit]: float(number) for number, unit in parts})
+    return -value if sign else value
+
+
+def _duration_text(value: dt.timedelta) -> str:
+    length = abs(value)
+    clock = dt.datetime.min + dt.timedelta(seconds=length.seconds, microseconds=length.microseconds)
+    seconds = f"{clock.second}.{clock.microsecond // 1_000:03}".rstrip("0").removesuffix(".")
+    parts = [(clock.hour, "H"), (clock.minute, "M"), (seconds if seconds != "0" else 0, "S")]
+    time = "".join(f"{count}{unit}" for count, unit in parts if count)
+    days = f"{length.days}D" if length.days else ""
+    return f"{'-' if value < dt.timedelta() else ''}P{days}{'T' if time else ''}{time}" if value else "PT0S"
+
+
 def _text(value: Any) -> str:
+    if isinstance(value, dt.timedelta):
+        return _duration_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dt.datetime):
@@ -218,8 +274,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "*": _multiply,
     "/": _divide,
     "%": _remainder,
-    "div": lambda a, b: None if b == 0 else fitted(_truncated(fitted(a), fitted(b))),
-    "abs": lambda value: fitted(abs(value)) if _is_whole(value) else abs(float(value)),
+    "div": _divide_whole,
+    "abs": _absolute,
     "round": _round,
     "floor": _floor,
     "ceil": _ceil,

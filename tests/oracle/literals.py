@@ -15,6 +15,8 @@ def literal(value: Any) -> str:
         return f'datetime("{to_json(value)}")'
     if isinstance(value, dt.date):
         return f'date("{value.isoformat()}")'
+    if isinstance(value, dt.timedelta):
+        return f'duration("{to_json(value)}")'
     if isinstance(value, float):
         text = repr(value)
         return text if "e" not in text else f"{value:f}"
@@ -31,4 +33,7 @@ def to_json(value: Any) -> Any:
         return [to_json(item) for item in value]
     if isinstance(value, dt.datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, dt.timedelta):
+        seconds, rest = divmod(abs(value), dt.timedelta(seconds=1))
+        return f"{'-' if value < dt.timedelta() else ''}PT{seconds}.{rest // dt.timedelta(milliseconds=1):03}S"
     return value.isoformat() if isinstance(value, dt.date) else value

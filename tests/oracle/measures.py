@@ -67,7 +67,7 @@ class Measures:
         return self.aggregate(sortable, nodes)
 
     def distinct_measure(self, written: Expressions, kind: int) -> str:
-        """Return an aggregate of distinct values, a list, an extreme of a date, or a statistic."""
+        """Return an aggregate of distinct values, a list, a sum of durations, an extreme of a date, or a statistic."""
         if kind >= 13:
             return f"{self.maker.pick(('count', 'sum', 'avg'))}(distinct {written.integer()})"
         if kind == 12:
@@ -75,8 +75,10 @@ class Measures:
             return f"collect({'distinct ' * self.maker.often(1, 2)}{value})"
         if kind == 11:
             if self.maker.often(1, 4):
-                return f"median({self.maker.pick((written.date, written.datetime))()})"
-            value = self.maker.pick((written.date, written.datetime, written.bool))()
+                return f"median({self.maker.pick((written.date, written.datetime, written.duration))()})"
+            if self.maker.often(1, 4):
+                return f"{self.maker.pick(('sum', 'avg'))}({written.duration()})"
+            value = self.maker.pick((written.date, written.datetime, written.duration, written.bool))()
             return f"{self.maker.pick(('min', 'max', 'mode'))}({value})"
         fraction = self.maker.pick(("0.5", "0.9", "0", "1"))
         value = written.integer()

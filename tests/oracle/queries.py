@@ -426,7 +426,7 @@ class Maker(Walks):
         if kind > 11:
             return Expressions(self, scope).any(), True
         if kind == 11:
-            scalar = self.pick((Scalar.STRING, Scalar.I64, Scalar.F64, Scalar.BOOL, Scalar.DATE))
+            scalar = self.pick((Scalar.STRING, Scalar.I64, Scalar.F64, Scalar.BOOL, Scalar.DATE, Scalar.DURATION))
             return self.constant(PropertyType(scalar)), True
         persons = [one for one in scope if one.type == "Person"]
         if kind == 10 and persons:

@@ -86,13 +86,13 @@ def test_generated_queries_cover_the_language(worlds: list[World]) -> None:
         "not {", "optional {", " or ", " and ", "is null", "is not null", " in [", " in $", "contains", "starts_with",
         "search(", "match_text(", "fuzzy(", "<knows>", "{1,", "{2,", " as $", "$_", "count(*)", "count($", "sum(",
         "avg(", "min(", "max(", "distinct", "order", " desc", "skip", "limit $", "nearest(", "now()", "date(",
-        "datetime(", "case when", " then ", "else", "coalesce(", "cast(", "not (", "not in", "ends_with", "matches",
-        "date_add(", "date_diff(", "date_trunc(", "substring(", "split(", "lower(", "round(", " % ", " / ",
+        "datetime(", "duration(", "case when", " then ", "else", "coalesce(", "cast(", "not (", "not in", "ends_with",
+        "matches", "date_add(", "date_diff(", "date_trunc(", "substring(", "split(", "lower(", "round(", " % ", " / ",
         "|", ",}", " _ ", "<_>", "{0,", ",$k", "type(", ": Named", ".*", "path $", "all shortest",
         "shortest 2", " by toll", "nodes(", "edges(", "length(", "cost(", "Vector(3)", "I32?", "[F64]",
-        "String?", "U64", "F32", "Bool", "DateTime", "with {", "with distinct {", "with distinct on", "union all",
-        "union\n", " in nodes(", ".@id", ".@type", ".@src", ".@dst", " (knows", ":(", "exists {", "count {",
-        "not exists {", " per {", "unwind $", "unwind [",
+        "String?", "U64", "F32", "Bool", "DateTime", "Duration", "with {", "with distinct {", "with distinct on",
+        "union all", "union\n", " in nodes(", ".@id", ".@type", ".@src", ".@dst", " (knows", ":(", "exists {",
+        "count {", "not exists {", " per {", "unwind $", "unwind [",
     ]  # fmt: skip
     assert [word for word in words if word not in text] == []
 

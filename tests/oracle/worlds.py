@@ -37,6 +37,7 @@ node Person implements Named {
   active: Bool?
   born: Date?
   seen: DateTime?
+  pause: Duration?
   tags: [String]?
   nums: [I32]?
   marks: [F32]?
@@ -53,7 +54,7 @@ edge Knows: Person -> Person { weight: F64?  since: Date?  note: String?  toll: 
 edge Likes: Person -> Person { weight: F64?  rent: I32?  toll: U32? }
 edge LivesIn: Person -> City { rent: I32?  toll: U32? }
 edge Contains: City -> City
-edge Visits: City -> Person { at: DateTime? }
+edge Visits: City -> Person { at: DateTime?  stay: Duration? }
 """
 
 # Neighbours at the edge of what floats and integers can tell apart.
@@ -71,6 +72,9 @@ POOLS: Mapping[Scalar, Sequence[Any]] = {
     Scalar.DATETIME: tuple(
         dt.datetime.fromisoformat(one)
         for one in ("1969-12-31T23:59:59.999Z", "2020-02-29T12:00:00Z", "2024-01-31T00:00:00.001Z")
+    ),
+    Scalar.DURATION: tuple(
+        dt.timedelta(milliseconds=one) for one in (-90_061_001, -1, 0, 1, 1_500, 5_400_000, 86_400_000, 2_592_000_500)
     ),
 }
 TEXTS = ("north star", "North", "the STAR", "wind, sea and star", "sea-wind", "", "of the")

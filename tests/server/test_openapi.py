@@ -152,7 +152,7 @@ def test_limits_that_a_server_can_come_to_say_how_much_was_asked_for() -> None:
 
 
 def test_openapi_enum_of_parameter_kinds_is_complete(tmp_path: Path) -> None:
-    types = ["String", "Bool", "I32", "I64", "F64", "Date", "DateTime", "Blob", "Vector(2)", "[I32]"]
+    types = ["String", "Bool", "I32", "I64", "F64", "Date", "DateTime", "Duration", "Blob", "Vector(2)", "[I32]"]
     declared = ", ".join(f"$p{place}: {name}" for place, name in enumerate(types))
     with graphs.init(tmp_path / "k.omni", SCHEMA) as graph:
         source = Source("k.gq", f"query k({declared}) {{ match {{ $p: Person }} return {{ $p.name }} }}")

@@ -24,6 +24,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
 from tests.support.pipeline_fixtures import staging_in_files
+from tests.world.values import duration_text
 
 # The name of a call, then its arguments; JSON all the way down.
 Call = dict[str, Any]
@@ -37,6 +38,7 @@ ARROW: Mapping[str, pa.DataType] = {
     "Bool": pa.bool_(),
     "Date": pa.date32(),
     "DateTime": pa.timestamp("ms", "UTC"),
+    "Duration": pa.duration("us"),
 }
 
 
@@ -283,6 +285,8 @@ def _array(values: list[Any], base: str) -> Any:
         values = [None if one is None else date(1970, 1, 1) + timedelta(one) for one in values]
     if base == "DateTime":
         values = [None if one is None else datetime.fromtimestamp(one / 1_000, UTC) for one in values]
+    if base == "Duration":
+        values = [None if one is None else timedelta(milliseconds=one) for one in values]
     return pa.array(values, ARROW.get(base, pa.string()))
 
 
@@ -319,6 +323,8 @@ def _csv_field(value: Any, base: str) -> str | None:
         return (date(1970, 1, 1) + timedelta(value)).isoformat()
     if base == "DateTime":
         return datetime.fromtimestamp(value / 1_000, UTC).isoformat()
+    if base == "Duration":
+        return duration_text(value)
     if base == "Bool":
         return "true" if value else "false"
     return str(value)

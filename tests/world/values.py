@@ -23,14 +23,29 @@ POOLS: dict[str, list[Any]] = {
     "Bool": [True, False],
     "Date": [0, 19_723, -1],
     "DateTime": [0, 1_704_067_200_123],
+    "Duration": [0, -1, 5_400_000, 86_400_001],
     "[String]": [[], ["x"], ["x", "y"], ["z", "x"]],
     "[I32]": [[], [1], [2, 1], [7]],
     "[I64]": [[], [1], [2**40, 1]],
     "[F64]": [[], [0.5], [0.1, 2.0]],
     "Vector(3)": [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0], [0.25, 0.25, 2.0], [0.0, 0.0, 0.0]],
 }
-NEW_BASES = ("String", "String", "I32", "I32", "F32", "I64", "F64", "Bool", "Date", "DateTime", "[I32]", "U32")
-WRITTEN_AS_PARAMETERS = ("Date", "DateTime", "Blob", "Vector(3)")
+NEW_BASES = (
+    "String",
+    "String",
+    "I32",
+    "I32",
+    "F32",
+    "I64",
+    "F64",
+    "Bool",
+    "Date",
+    "DateTime",
+    "[I32]",
+    "U32",
+    "Duration",
+)
+WRITTEN_AS_PARAMETERS = ("Date", "DateTime", "Duration", "Blob", "Vector(3)")
 BLOB_SIZES = (0, 3, 50, 50, 66_000)
 # How many different keys nodes of a type have.
 KEYS = 7
@@ -83,4 +98,9 @@ def _parameter(value: Any, base: str) -> Any:
         return (date(1970, 1, 1) + timedelta(value)).isoformat()
     if base == "DateTime":
         return datetime.fromtimestamp(value / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value
+    return duration_text(value) if base == "Duration" else value
+
+
+def duration_text(milliseconds: int) -> str:
+    """Return a duration in seconds; the product writes it in larger units, too."""
+    return f"{'-' if milliseconds < 0 else ''}PT{abs(milliseconds) // 1_000}.{abs(milliseconds) % 1_000:03}S"

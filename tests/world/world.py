@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -196,12 +197,18 @@ PREVIEWS = (("done", "dry"), ("dry", "done"))
 VAGUE = ("UniqueViolation", "CardinalityViolation", "ValueConstraintViolation", "DivergentSchema", "DropVsUpdate")
 
 
+_DURATION = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
+
+
 def _stored(value: Any) -> Any:
-    """Return a date or an instant of an export as the model has it; no text of the model looks like one."""
+    """Return a date, an instant or a duration of an export as the model has it; no text of the model looks like one."""
     if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
         return (date.fromisoformat(value) - date(1970, 1, 1)).days
     if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", value):
         return (datetime.fromisoformat(value) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+        days, hours, minutes, seconds = (Decimal(part or 0) for part in match.groups()[1:])
+        return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000) * (-1 if match[1] else 1)
     return value
 
 

@@ -16,7 +16,9 @@ from typing import Final, Literal
 from omnigraph.lang import times
 
 # The words for types in descriptions of parameters; `list` stands beside the word of its items.
-ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
+ParameterKind = Literal[
+    "string", "bool", "int", "bigint", "float", "date", "datetime", "duration", "blob", "vector", "list"
+]
 
 
 class Family(Enum):
@@ -78,6 +80,7 @@ class Scalar(StrEnum):
     F64 = "F64"
     DATE = "Date"
     DATETIME = "DateTime"
+    DURATION = "Duration"
     VECTOR = "Vector"
 
     @property
@@ -143,6 +146,11 @@ FACTS: Final[Mapping[Scalar, ScalarFacts]] = MappingProxyType({
         family=Family.TIME, arrow="date64", spark="timestamp", kind="datetime", meaning="An instant, in milliseconds.",
         range=times.DATETIME_RANGE, time=times.DATETIME, casts=frozenset({Scalar.DATE}),
         filter_word="Date64", other_names=("timestamp",),
+    ),
+    Scalar.DURATION: ScalarFacts(
+        family=Family.TIME, arrow="duration[ms]", spark="interval day to second", kind="duration",
+        meaning="A length of time, in milliseconds.", range=times.DURATION_RANGE, time=times.DURATION,
+        filter_word="Duration(Millisecond)", other_names=("interval", "timedelta"),
     ),
     Scalar.VECTOR: ScalarFacts(
         family=Family.VECTOR, arrow="float32", spark="float", kind="vector",

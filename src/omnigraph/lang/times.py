@@ -1,7 +1,7 @@
-"""The texts of Date and DateTime, and the integers that they are stored as: of both languages and all input formats.
+"""The texts of dates and times, and the integers that they are stored as: of both languages and all input formats.
 
 Pure, one value at a time; `rules.time_columns` reads whole columns. A Date is days and a DateTime milliseconds since
-1970; a text without an offset is UTC.
+1970; a text without an offset is UTC. A Duration is milliseconds, and its days have 24 hours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ DAY_MS: Final = 86_400_000
 # The first and the last value of each type: years have four digits, from 0001 to 9999.
 DATE_RANGE: Final = (-719_162, 2_932_896)
 DATETIME_RANGE: Final = (DATE_RANGE[0] * DAY_MS, (DATE_RANGE[1] + 1) * DAY_MS - 1)
+# Exact as the floats of JSON, and in the microseconds that Spark counts.
+DURATION_RANGE: Final = (1 - 2**53, 2**53 - 1)
 _CALENDAR: Final = "dates lie between 0001-01-01 and 9999-12-31"
 
 
@@ -25,7 +27,8 @@ class TimeForm:
 
     `read` takes any text that inputs may have. Of these, `shape` are those that tell the type of a column, `literal`
     those of a schema, and `canonical` those that `write` makes and that `cast` takes. `convert` takes a Python object,
-    and `at` an instant in milliseconds, which is what `now()` means. All return None for no value.
+    and `at` an instant in milliseconds, which is what `now()` means. All return None for no value; `convert` raises
+    `ValueError` for one that cannot be stored.
     """
 
     example: str
@@ -126,7 +129,13 @@ def _day_of(value: object) -> int | None:
     return None if milliseconds is None else milliseconds // DAY_MS
 
 
-# In the syntax that Python and RE2 share.
+# In the syntax that Python and RE2 share; the parts of a duration are named.
+DURATION_PATTERN: Final = (
+    r"^(?P<sign>-?)P(?:(?P<weeks>[0-9]{1,9})W)?(?:(?P<days>[0-9]{1,9})D)?"
+    r"(?:T(?:(?P<hours>[0-9]{1,12})H)?(?:(?P<minutes>[0-9]{1,12})M)?"
+    r"(?:(?P<seconds>[0-9]{1,15})(?:\.(?P<fraction>[0-9]{1,9}))?S)?)?$"
+)
+DURATION_UNITS: Final = {"weeks": 7 * DAY_MS, "days": DAY_MS, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _PLAIN_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _PLAIN_INSTANT: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 DATE: Final = TimeForm(
@@ -150,4 +159,61 @@ DATETIME: Final = TimeForm(
     convert=_instant_of,
     extent=_CALENDAR,
     at=lambda milliseconds: milliseconds,
+)
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the milliseconds of an ISO 8601 duration from weeks down to seconds; None for another text.
+
+    >>> parse_duration("P1DT2H"), parse_duration("-PT0.5S"), parse_duration("P1M"), parse_duration("PT0.0005S")
+    (93600000, -500, None, None)
+    """
+    match = re.fullmatch(DURATION_PATTERN, text)
+    # A unit must be there, and one behind a `T`.
+    if match is None or text[-1] in "PT":
+        return None
+    parts = match.groupdict(default="")
+    thousandths = parts["fraction"].rstrip("0")
+    total = sum(int(parts[unit] or 0) * size for unit, size in DURATION_UNITS.items())
+    total += int(thousandths.ljust(3, "0"))
+    # Months and years have no fixed length, and what is finer than a millisecond cannot be stored.
+    is_stored = len(thousandths) <= 3 and total <= DURATION_RANGE[1]
+    return (-total if parts["sign"] else total) if is_stored else None
+
+
+def _write_duration(milliseconds: int) -> str | None:
+    """Return a duration in days, hours, minutes and seconds."""
+    rest, fraction = divmod(abs(milliseconds), 1_000)
+    parts: list[str] = []
+    for unit, size in (("S", 60), ("M", 60), ("H", 24)):
+        rest, count = divmod(rest, size)
+        shown = f"{count}.{fraction:03}".rstrip("0").rstrip(".") if unit == "S" else str(count)
+        parts += [] if shown == "0" else [f"{shown}{unit}"]
+    date, time = f"{rest}D" if rest else "", "".join(parts[::-1])
+    if not date and not time:
+        return "PT0S"
+    return f"{'-' if milliseconds < 0 else ''}P{date}" + (f"T{time}" if time else "")
+
+
+def _duration_of(value: object) -> int | None:
+    """Return the milliseconds of a Python timedelta."""
+    if not isinstance(value, dt.timedelta):
+        return None
+    milliseconds, finer = divmod(value, _MILLISECOND)
+    if finer:
+        raise ValueError("is finer than a millisecond; round it")
+    if abs(milliseconds) > DURATION_RANGE[1]:
+        raise ValueError(f"is too long; {DURATION.extent}")
+    return milliseconds
+
+
+DURATION: Final = TimeForm(
+    example="P1DT2H30M",
+    shape=DURATION_PATTERN,
+    literal=DURATION_PATTERN,
+    canonical=DURATION_PATTERN,
+    read=parse_duration,
+    write=_write_duration,
+    convert=_duration_of,
+    extent="durations have up to 104,249,991 days",
 )

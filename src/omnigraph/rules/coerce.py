@@ -105,7 +105,10 @@ def _float(value: float | Decimal, scalar: Scalar) -> float:
 def _time(value: object, scalar: Scalar) -> int | None:
     form = TIME_FORMS[scalar]
     if not isinstance(value, str):
-        return _integer(value, scalar) if isinstance(value, int) else form.convert(value)
+        try:
+            return _integer(value, scalar) if isinstance(value, int) else form.convert(value)
+        except ValueError as error:
+            raise Misfit(f"{shown(value)} {error}") from None
     stored = form.read(value)
     if stored is None:
         raise Misfit(f"{shown(value)} is not a {scalar}; write it like {form.example}")

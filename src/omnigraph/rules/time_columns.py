@@ -6,7 +6,7 @@ Pure; `lang.times` reads and writes a single value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph.lang.scalars import RANGES, TIME_FORMS, Scalar
 from omnigraph.lang.schema.arrow_schema import ARROW_TYPES, PHYSICAL
-from omnigraph.lang.times import DATETIME_RANGE, DAY_MS
+from omnigraph.lang.times import DATETIME_RANGE, DAY_MS, DURATION_PATTERN, DURATION_UNITS
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
 # Arrow takes its date64 for whole days wherever it converts it, so instants are converted as these.
@@ -23,7 +23,7 @@ TIMESTAMP: Final[Any] = pa.timestamp("ms", "UTC")
 
 def parse_times(texts: Column, scalar: Scalar, *, others_are_null: bool = False) -> Column | None:
     """Convert a column of strings to a type of dates or times; None if one of them is none, unless those are null."""
-    stored, numbers = ARROW_TYPES[scalar], _parse_columnwise(texts, _READERS[scalar])
+    stored, numbers = ARROW_TYPES[scalar], _READERS[scalar](texts)
     if numbers is None:
         # Uncommon formats are parsed one at a time, but each distinct string only once.
         read = TIME_FORMS[scalar].read
@@ -191,12 +191,52 @@ def _write_instants(values: Column) -> Column:
     return pc.binary_join_element_wise(pc.replace_substring(instants, " ", "T"), "Z", "")
 
 
+def _read_durations(texts: Column) -> Column | None:
+    """Return the milliseconds of durations; None if a text is none."""
+    parts = pc.extract_regex(texts, pattern=DURATION_PATTERN)
+    has_no_unit = pc.match_substring_regex(texts, "[PT]$")
+    thousandths = pc.utf8_rtrim(pc.struct_field(parts, "fraction"), characters="0")
+    is_finer = pc.greater(pc.utf8_length(thousandths), 3)
+    if parts.null_count > texts.null_count or pc.any(pc.or_(has_no_unit, is_finer)).as_py():
+        return None
+    total = _integers(pc.utf8_rpad(thousandths, 3, "0"))
+    for unit, size in DURATION_UNITS.items():
+        total = pc.add(total, pc.multiply(_integers(pc.struct_field(parts, unit)), size))
+    total = pc.if_else(pc.equal(pc.struct_field(parts, "sign"), "-"), pc.negate(total), total)
+    return total if is_in_range(total, Scalar.DURATION) else None
+
+
+def _integers(digits: Column) -> Column:
+    return pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.int64())
+
+
+def _write_durations(values: Column) -> Column:
+    milliseconds = values.view(pa.int64())
+    length = pc.fill_null(pc.abs(milliseconds), 0).to_numpy(zero_copy_only=False)
+    date = _count_unit(pa.array(length // DAY_MS), "D")
+    time = pc.binary_join_element_wise(
+        _count_unit(pa.array(length // 3_600_000 % 24), "H"),
+        _count_unit(pa.array(length // 60_000 % 60), "M"),
+        _count_unit(pa.array(length % 60_000 / 1_000), "S"),
+        "",
+    )
+    sign = pc.if_else(pc.less(milliseconds, 0), "-", "")
+    texts = pc.binary_join_element_wise(sign, "P", date, pc.if_else(pc.equal(time, ""), "", "T"), time, "")
+    return pc.if_else(pc.equal(milliseconds, 0), "PT0S", texts)
+
+
+def _count_unit(counts: Column, unit: str) -> Column:
+    return pc.if_else(pc.equal(counts, 0), "", pc.binary_join_element_wise(counts.cast(pa.string()), unit, ""))
+
+
 # How a column of strings in common formats is read at once.
-_READERS: Final[Mapping[Scalar, Callable[[Numbers], Numbers | None]]] = {
-    Scalar.DATE: _read_dates,
-    Scalar.DATETIME: _read_timestamps,
+_READERS: Final[Mapping[Scalar, Callable[[Column], Column | None]]] = {
+    Scalar.DATE: partial(_parse_columnwise, read=_read_dates),
+    Scalar.DATETIME: partial(_parse_columnwise, read=_read_timestamps),
+    Scalar.DURATION: _read_durations,
 }
 _WRITERS: Final[Mapping[pa.DataType, Callable[[Column], Column]]] = {
     ARROW_TYPES[Scalar.DATE]: lambda days: days.cast(pa.string()),
     ARROW_TYPES[Scalar.DATETIME]: _write_instants,
+    ARROW_TYPES[Scalar.DURATION]: _write_durations,
 }

@@ -29,6 +29,7 @@ VALUES: dict[Scalar, st.SearchStrategy[object]] = {
     Scalar.F64: st.floats(allow_nan=False, allow_infinity=False),
     Scalar.DATE: st.dates(),
     Scalar.DATETIME: st.datetimes(timezones=st.just(dt.UTC)),
+    Scalar.DURATION: st.integers(-(10**12), 10**12).map(lambda count: dt.timedelta(milliseconds=count)),
 }
 
 

@@ -97,6 +97,7 @@ _HELD_AS: Final[tuple[tuple[Any, pa.DataType], ...]] = (
     (pa.types.is_large_string, pa.string()),
     (pa.types.is_binary, pa.large_binary()),
     (pa.types.is_timestamp, pa.date64()),
+    (pa.types.is_duration, pa.duration("ms")),
     (lambda type_: pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision <= 18, pa.int64()),
 )
 

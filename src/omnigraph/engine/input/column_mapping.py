@@ -239,7 +239,7 @@ class ColumnMapper:
             truncated = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
             return _in_range(truncated.view(arrow_type(type_)), type_.scalar)
         stored = arrow_type(type_)
-        if _type_family(column.type) == _type_family(stored) in ("binary", "date"):
+        if _type_family(column.type) == _type_family(stored) in ("binary", "date", "duration"):
             converted = column.cast(stored)
             return _in_range(converted, type_.scalar) if type_.scalar in TIMES else converted
         read = reader_type(type_)
@@ -350,5 +350,6 @@ def _type_family(type_: Any) -> str:
         "text": lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_),
         "binary": lambda type_: pa.types.is_binary(type_) or pa.types.is_large_binary(type_),
         "date": pa.types.is_date32,
+        "duration": pa.types.is_duration,
     }
     return next((name for name, is_one in families.items() if is_one(type_)), str(type_))

@@ -31,7 +31,7 @@ from omnigraph.engine.query.vectors import (
 from omnigraph.errors import ArithmeticOverflow
 from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.lang.scalars import FLOATS
+from omnigraph.lang.scalars import FLOATS, RANGES, TIMES
 
 Integers = npt.NDArray[np.int64]
 # Sums of limbs stay below this, which leaves room for the carries.
@@ -48,11 +48,23 @@ class ExactSums:
     shift: int
     is_unsigned: bool
 
-    def integers(self, function: str) -> npt.NDArray[Any]:
-        """Return the sums as I64 or U64; raises ArithmeticOverflow where one does not fit."""
+    def integers(self, call: ir.Aggregate) -> npt.NDArray[Any]:
+        """Return the sums as the type of a call; raises ArithmeticOverflow where one does not fit."""
+        sums, (low, high) = self._wrapped(), RANGES[call.type.scalar]
+        if not bool((self._fits() & (sums >= low) & (sums <= high)).all()):
+            raise overflow_error(call.function, call.type.scalar)
+        return sums
+
+    def quotients(self, counts: Counts) -> npt.NDArray[Any]:
+        """Return the sums divided by counts, cut off towards zero; 0 where there is nothing."""
+        counts = np.maximum(counts, 1)
         if not bool(self._fits().all()):
-            raise overflow_error(function, Scalar.U64 if self.is_unsigned else Scalar.I64)
-        return self._wrapped()
+            totals = [(top << self.shift) + low for top, low in zip(self.top.tolist(), self.low.tolist(), strict=True)]
+            pairs = zip(totals, counts.tolist(), strict=True)
+            return np.array([abs(total) // count * (1 if total > 0 else -1) for total, count in pairs], np.int64)
+        sums = self._wrapped()
+        quotients: npt.NDArray[Any] = np.sign(sums) * (np.abs(sums) // counts)
+        return quotients
 
     def floats(self) -> npt.NDArray[np.float64]:
         """Return the sums as floats, for averages."""
@@ -235,7 +247,7 @@ class Kernel:
 
     run: Callable[[ir.Aggregate, Vector | None, GroupedRows], Any]
     # The same from the sum and the number of the values of each group, if that is all it takes.
-    from_sums: Callable[[Sums, Counts], Any] | None = None
+    from_sums: Callable[[ir.Aggregate, Sums, Counts], Any] | None = None
     # Whether the values are sorted, for which known ranks of texts help.
     sorts_values: bool = False
 
@@ -256,10 +268,10 @@ def _over_values(compute: Callable[[ir.Aggregate, Values, ChosenRows], Any], sor
     return Kernel(run, sorts_values=sorts_values)
 
 
-def _additive(from_sums: Callable[[Sums, Counts], Any]) -> Kernel:
+def _additive(from_sums: Callable[[ir.Aggregate, Sums, Counts], Any]) -> Kernel:
     def compute(call: ir.Aggregate, numbers: Values, rows: ChosenRows) -> Any:
         assert isinstance(numbers, Numbers)
-        return from_sums(_sum_groups(numbers.data, rows), np.bincount(rows.of, minlength=rows.size))
+        return from_sums(call, _sum_groups(numbers.data, rows), np.bincount(rows.of, minlength=rows.size))
 
     return replace(_over_values(compute), from_sums=from_sums)
 
@@ -271,11 +283,13 @@ def _count(call: ir.Aggregate, vector: Vector | None, groups: GroupedRows) -> An
     return pa.array(np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size), pa.int64())
 
 
-def _totals(sums: Sums, counts: Counts) -> Any:
-    return pa.array(sums.integers("sum") if isinstance(sums, ExactSums) else sums, mask=counts == 0)
+def _totals(call: ir.Aggregate, sums: Sums, counts: Counts) -> Any:
+    return pa.array(sums.integers(call) if isinstance(sums, ExactSums) else sums, mask=counts == 0)
 
 
-def _means(sums: Sums, counts: Counts) -> Any:
+def _means(call: ir.Aggregate, sums: Sums, counts: Counts) -> Any:
+    if isinstance(sums, ExactSums) and call.type.scalar in TIMES:
+        return pa.array(sums.quotients(counts), mask=counts == 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (sums.floats() if isinstance(sums, ExactSums) else sums) / counts
     return pa.array(means, pa.float64(), mask=counts == 0)
@@ -447,7 +461,7 @@ def _mode(call: ir.Aggregate, values: Values, rows: ChosenRows) -> Any:
 
 # Not-a-number counts as the largest value: a minimum passes it over, a maximum takes it.
 KERNELS: Final[Mapping[str, Kernel]] = {
-    "count": Kernel(_count, from_sums=lambda _, counts: pa.array(counts, pa.int64())),
+    "count": Kernel(_count, from_sums=lambda call, _, counts: pa.array(counts, pa.int64())),
     "sum": _additive(_totals),
     "avg": _additive(_means),
     "min": Kernel(partial(_extremes, np.fmin)),

@@ -417,10 +417,10 @@ class FactorizedAggregate:
         from_sums = KERNELS[call.function].from_sums
         assert from_sums is not None
         if vector is None or not AGGREGATES[call.function].reads_values:
-            return from_sums(count, count)
+            return from_sums(call, count, count)
         [variable] = variables_of(argument)
         sums = self._sums(run, sum_factor(variable, vector), roots, groups, float(counts[None].sum()))
-        return from_sums(sums, np.asarray(count))
+        return from_sums(call, sums, np.asarray(count))
 
     def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
         """Return the sums of values over `path_count` paths; of integers exactly, limb by limb."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
-from omnigraph.engine.query.time_functions import DATE_FUNCTIONS
+from omnigraph.engine.query.time_functions import DATE_FUNCTIONS, is_date
 from omnigraph.engine.query.vectors import (
     Constant,
     Lists,
@@ -32,14 +32,17 @@ from omnigraph.engine.query.vectors import (
     to_arrow_plain,
     vector_from_arrow,
 )
-from omnigraph.lang.catalog import INTEGERS, PropertyType
+from omnigraph.lang.catalog import PropertyType
 from omnigraph.lang.query import ir
 from omnigraph.lang.query.ir import CompareOp
+from omnigraph.lang.scalars import INTEGERS, RANGES, TIMES
+from omnigraph.lang.times import DAY_MS
 from omnigraph.rules.arrow_typing import pc
 
 Pair: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 Implementation: TypeAlias = Callable[[Sequence[Vector], PropertyType, int], Vector]
 _I64_MIN: Final = -(2**63)
+_STORED_AS_INTEGERS: Final = INTEGERS | TIMES
 # Products below this are exact enough as floats to say that they fit 64 bits.
 _SAFE_PRODUCT: Final = 2.0**62
 
@@ -83,12 +86,16 @@ def _arithmetic(name: str) -> Implementation:
         if len(arguments) == 1:
             zero = Constant(0, PropertyType(type_.scalar))
             return apply([zero, arguments[0]], type_, count)
-        if type_.scalar in INTEGERS:
+        if type_.scalar in _STORED_AS_INTEGERS:
             (a, b), valid = _integer_pair(arguments, name)
-            if all(map(_is_narrow, arguments)):
+            if type_.scalar in TIMES and name != "*":
+                # Only times are added up to times, and days count as their midnights.
+                a, b = (side * DAY_MS if is_date(item) else side for side, item in zip((a, b), arguments, strict=True))
+            if type_.scalar in INTEGERS and all(map(_is_narrow, arguments)):
                 return Numbers(_OPERATIONS[name](a, b), valid)
             result, overflow = _INTEGER_OPERATIONS[name](a, b)
-            raise_overflow(overflow, valid, name)
+            low, high = RANGES[type_.scalar]
+            raise_overflow(overflow | (result < low) | (result > high), valid, name, type_.scalar)
             return Numbers(result, valid)
         (x, y), valid = _float_pair(arguments)
         with np.errstate(all="ignore"):
@@ -175,7 +182,7 @@ def _on_numbers(name: str, on_integers: Callable[[Any], Any] | None, on_floats: 
     """Return a function of one number; integers stay integers if it has a rule for them."""
 
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        if type_.scalar in INTEGERS and on_integers is not None:
+        if type_.scalar in _STORED_AS_INTEGERS and on_integers is not None:
             data, valid = integers(arguments[0], name)
             if name == "abs":
                 raise_overflow(data == _I64_MIN, valid, name)

@@ -38,7 +38,7 @@ def _moments(vector: Vector, count: int, is_date: bool) -> tuple[npt.NDArray[np.
     return days, data - days * DAY_MS, values.valid
 
 
-def _is_date(vector: Vector) -> bool:
+def is_date(vector: Vector) -> bool:
     if isinstance(vector, Constant):
         return vector.type.scalar is Scalar.DATE
     assert isinstance(vector, Numbers)
@@ -59,7 +59,7 @@ def _arrow_moments(values: Numbers, is_date: bool) -> Any:
 def _field(kernel: Callable[[Any], Any]) -> Any:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
         [vector] = arguments
-        moments = _arrow_moments(_dates(vector, count), _is_date(vector))
+        moments = _arrow_moments(_dates(vector, count), is_date(vector))
         return vector_from_arrow(kernel(moments).cast(pa.int64()))
 
     return apply
@@ -90,23 +90,23 @@ def _unit(vector: Vector) -> str:
 
 
 def _truncate(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    unit, is_date = _unit(arguments[0]), type_.scalar is Scalar.DATE
-    days, milliseconds, valid = _moments(arguments[1], count, is_date)
+    unit, is_day = _unit(arguments[0]), type_.scalar is Scalar.DATE
+    days, milliseconds, valid = _moments(arguments[1], count, is_day)
     if unit in _MILLISECONDS:
         size = _MILLISECONDS[unit]
-        return _join_days(days, milliseconds // size * size, valid, is_date, "date_trunc")
+        return _join_days(days, milliseconds // size * size, valid, is_day, "date_trunc")
     if unit == "week":
         # 1970-01-01 was a Thursday, and weeks begin on Monday.
         days = days - (days + 3) % 7
     elif unit in _MONTHS:
         size = _MONTHS[unit]
         days = _month_start(days, -(_month_number(days) % size))
-    return _join_days(days, np.zeros(count, np.int64), valid, is_date, "date_trunc")
+    return _join_days(days, np.zeros(count, np.int64), valid, is_day, "date_trunc")
 
 
 def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    unit, is_date = _unit(arguments[2]), type_.scalar is Scalar.DATE
-    days, milliseconds, valid = _moments(arguments[0], count, is_date)
+    unit, is_day = _unit(arguments[2]), type_.scalar is Scalar.DATE
+    days, milliseconds, valid = _moments(arguments[0], count, is_day)
     amounts, valid_amounts = integers(arguments[1], "date_add")
     amounts = np.broadcast_to(amounts, (count,))
     valid = combine_validity(valid, valid_amounts)
@@ -116,20 +116,20 @@ def _add(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector
     if unit in _MILLISECONDS:
         total = milliseconds + amounts * _MILLISECONDS[unit]
         days = days + total // DAY_MS
-        return _join_days(days, total - total // DAY_MS * DAY_MS, valid, is_date, "date_add")
+        return _join_days(days, total - total // DAY_MS * DAY_MS, valid, is_day, "date_add")
     if unit in _DAYS:
-        return _join_days(days + amounts * _DAYS[unit], milliseconds, valid, is_date, "date_add")
+        return _join_days(days + amounts * _DAYS[unit], milliseconds, valid, is_day, "date_add")
     steps = amounts * _MONTHS[unit]
     raise_overflow(np.abs(steps) > 2**35, valid, "date_add", type_.scalar.value)
     within = days - _month_start(days, 0)
     start, following = _month_start(days, steps), _month_start(days, steps + 1)
-    return _join_days(start + np.minimum(within, following - start - 1), milliseconds, valid, is_date, "date_add")
+    return _join_days(start + np.minimum(within, following - start - 1), milliseconds, valid, is_day, "date_add")
 
 
 def _difference(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-    unit, is_date = _unit(arguments[0]), _is_date(arguments[1])
-    first_days, first_ms, valid_first = _moments(arguments[1], count, is_date)
-    last_days, last_ms, valid_last = _moments(arguments[2], count, is_date)
+    unit, is_day = _unit(arguments[0]), is_date(arguments[1])
+    first_days, first_ms, valid_first = _moments(arguments[1], count, is_day)
+    last_days, last_ms, valid_last = _moments(arguments[2], count, is_day)
     valid = combine_validity(valid_first, valid_last)
     if unit in _MONTHS:
         months = _month_number(last_days) - _month_number(first_days)

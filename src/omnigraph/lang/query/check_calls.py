@@ -387,9 +387,9 @@ def _report_misfit(
 def _operator_hint(name: str, arguments: Sequence[ir.Expr]) -> str | None:
     scalars = [item.type.scalar for item in arguments if item.type is not None]
     if name in ("+", "-") and any(scalar in TIMES for scalar in scalars):
-        if name == "-" and len(scalars) == 2 and all(scalar in TIMES for scalar in scalars):
-            return 'count the time between them with `date_diff("day", …, …)`'
-        return 'move a date with `date_add(…, 1, "day")`'
+        if name == "-" and {*scalars} == {Scalar.DATE, Scalar.DATETIME}:
+            return "convert one of them with `cast(… as DateTime)`"
+        return 'move a date with `date_add(…, 1, "day")`, or by a Duration: `duration("P1D")`'
     if name == "+" and Scalar.STRING in scalars:
         return "convert the other side with `cast(… as String)`"
     return None

@@ -126,18 +126,28 @@ def _function(name: str, group: str, forms: str, text: str, example: str, result
 
 
 _SCALAR_FUNCTIONS: Final = (
-    _function("+", "operators", "Integer, Integer -> I64; Number, Number -> F64; String, String -> String",
-              "The sum of numbers, or two strings one after the other.", '"a" + "b"', '"ab"'),
-    _function("-", "operators", "Integer, Integer -> I64; Number, Number -> F64; Integer -> I64; Number -> F64",
-              "The difference; with one operand, its negative.", "5 - 7", "-2"),
-    _function("*", "operators", "Integer, Integer -> I64; Number, Number -> F64", "The product.", "6 * 7", "42"),
-    _function("/", "operators", "Number, Number -> F64?",
-              "The quotient as a float, also of integers; null if the divisor is 0.", "7 / 2", "3.5"),
+    _function("+", "operators",
+              "Integer, Integer -> I64; Number, Number -> F64; String, String -> String;"
+              " Duration, Duration -> Duration; DateTime, Duration -> DateTime; Duration, DateTime -> DateTime;"
+              " Date, Duration -> DateTime; Duration, Date -> DateTime",
+              "The sum of numbers or durations, the instant so much later, or two strings one after the other.",
+              '"a" + "b"', '"ab"'),
+    _function("-", "operators",
+              "Integer, Integer -> I64; Number, Number -> F64; Integer -> I64; Number -> F64;"
+              " Duration, Duration -> Duration; DateTime, DateTime -> Duration; Date, Date -> Duration;"
+              " DateTime, Duration -> DateTime; Date, Duration -> DateTime; Duration -> Duration",
+              "The difference, or the instant so much earlier; with one operand, its negative.", "5 - 7", "-2"),
+    _function("*", "operators",
+              "Integer, Integer -> I64; Number, Number -> F64; Duration, Integer -> Duration;"
+              " Integer, Duration -> Duration", "The product.", "6 * 7", "42"),
+    _function("/", "operators", "Number, Number -> F64?; Duration, Duration -> F64?",
+              "The quotient as a float, also of integers and durations; null if the divisor is 0.", "7 / 2", "3.5"),
     _function("%", "operators", "Integer, Integer -> I64?; Number, Number -> F64?",
               "The remainder, with the sign of the dividend; null if the divisor is 0.", "-7 % 3", "-1"),
-    _function("div", "numbers", "Integer, Integer -> I64?",
-              "The quotient of integers, cut off towards 0; null if the divisor is 0.", "div(-7, 2)", "-3"),
-    _function("abs", "numbers", "Integer -> I64; Number -> F64", "The number without its sign.", "abs(-3)", "3"),
+    _function("div", "numbers", "Integer, Integer -> I64?; Duration, Integer -> Duration?",
+              "The quotient by an integer, cut off towards 0; null if the divisor is 0.", "div(-7, 2)", "-3"),
+    _function("abs", "numbers", "Integer -> I64; Number -> F64; Duration -> Duration", "The value without its sign.",
+              "abs(-3)", "3"),
     _function("round", "numbers", "Integer -> I64; Number -> F64; Number, Integer -> F64",
               "The nearest integer, or the number rounded to a number of decimals; halves go away from 0.",
               "round(2.345, 1)", "2.3"),
@@ -252,10 +262,12 @@ SAMPLE: Final = (1, 4, 4, 8, 8)
 _AGGREGATES: Final = (
     AggregateFunction("count(x)", "Any -> I64", "takes anything",
                       "how many values are not null; `count(*)`: how many rows.", "5", "0", allows_distinct=True),
-    AggregateFunction("sum(x)", "U32 -> U64; U64 -> U64; Integer -> I64; Number -> F64", "adds numbers",
-                      "the sum of numbers, exact for integers; `query.overflow` where it does not fit.",
-                      "25", allows_distinct=True),
-    AggregateFunction("avg(x)", "Number -> F64", "adds numbers", "the mean of numbers, an F64.",
+    AggregateFunction("sum(x)", "U32 -> U64; U64 -> U64; Integer -> I64; Number -> F64; Duration -> Duration",
+                      "adds numbers and durations",
+                      "the sum of numbers or durations, exact unless they are floats; `query.overflow` where it does"
+                      " not fit.", "25", allows_distinct=True),
+    AggregateFunction("avg(x)", "Number -> F64; Duration -> Duration", "adds numbers and durations",
+                      "the mean: of numbers an F64, of durations one that is cut off to the millisecond.",
                       "5.0", allows_distinct=True),
     AggregateFunction("min(x)", "T -> T", "compares single values", "the smallest value.",
                       "1", ignores_duplicates=True),
@@ -269,9 +281,10 @@ _AGGREGATES: Final = (
     AggregateFunction("percentile(x, 0.9)", "Number, Fraction -> F64", "takes numbers",
                       "the value 90 % of the way through the sorted values, interpolated; the fraction is a literal"
                       " from 0 to 1.", "8.0"),
-    AggregateFunction("median(x)", "Number -> F64; Date -> Date; DateTime -> DateTime", "takes numbers and dates",
-                      "the middle of the sorted values: of numbers the same as `percentile(x, 0.5)`, of dates the"
-                      " earlier of the two in the middle.", "4.0"),
+    AggregateFunction("median(x)", "Number -> F64; Date -> Date; DateTime -> DateTime; Duration -> Duration",
+                      "takes numbers, dates and durations",
+                      "the middle of the sorted values: of numbers the same as `percentile(x, 0.5)`, of others the"
+                      " smaller of the two in the middle.", "4.0"),
     AggregateFunction("mode(x)", "T -> T", "compares single values",
                       "the most frequent value, of equally frequent ones the smallest.", "4"),
 )  # fmt: skip

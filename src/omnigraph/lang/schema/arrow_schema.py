@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from math import isfinite
 from typing import Any, Final
@@ -160,9 +161,10 @@ def _format_value(owner: Type, name: str, value: object) -> str:
         return _format_float(owner, name, float(value), type_)
     else:
         form, (low, high) = TIME_FORMS.get(type_.scalar), RANGES.get(type_.scalar, (0, -1))
-        stored = value if form is None or isinstance(value, int) else form.convert(value)
-        if isinstance(stored, int) and low <= stored <= high:
-            return str(stored)
+        with suppress(ValueError):
+            stored = value if form is None or isinstance(value, int) else form.convert(value)
+            if isinstance(stored, int) and low <= stored <= high:
+                return str(stored)
     raise DataError(f"key `{owner.name}.{name}` cannot hold this value as `{type_}`", rule="E4", property=name)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import add
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.catalog import PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.manifest.kernel import Kernel
+from omnigraph.lang.times import DAY_MS
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.rules.time_columns import to_timestamps
@@ -160,6 +163,8 @@ def parse_options(options: Mapping[str, str], allowed: tuple[str, ...]) -> Sourc
     return SourceOptions(values)
 
 
+# Seconds of a duration, with its fraction, of any number.
+_EXACT: Final = "decimal(20,6)"
 # Spark's switch, read in the failing process, that omits the traceback from the error message.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 _HIDDEN_BY_OMNIGRAPH: Final = "omnigraph"
@@ -217,7 +222,20 @@ def time_column(stored: Any, scalar: Scalar) -> Any:
 
     if scalar is Scalar.DATE:
         return functions.date_from_unix_date(stored)
-    return functions.timestamp_millis(stored.cast("long"))
+    if scalar is Scalar.DATETIME:
+        return functions.timestamp_millis(stored.cast("long"))
+    days = functions.floor(stored / DAY_MS)
+    seconds = (stored - days * DAY_MS).cast("decimal(11,0)") / 1_000
+    return functions.make_dt_interval(days.cast("int"), secs=seconds.cast("decimal(18,6)"))
+
+
+def stored_duration(duration: Any) -> Any:
+    """Return a column of durations of Spark as milliseconds."""
+    from pyspark.sql import functions
+
+    units = {"DAY": DAY_MS, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+    parts = [functions.extract(functions.lit(unit), duration).cast(_EXACT) * size for unit, size in units.items()]
+    return reduce(add, parts).cast("long")
 
 
 def to_spark_column(column: Column, target: pa.DataType) -> Column:

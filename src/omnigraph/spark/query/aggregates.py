@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from omnigraph.engine.query.aggregate import overflow_message
-from omnigraph.lang.catalog import FLOATS, INTEGERS
 from omnigraph.lang.query import ir
-from omnigraph.lang.scalars import RANGES
+from omnigraph.lang.scalars import FLOATS, RANGES, TIMES
+from omnigraph.pipeline.datasource.options import stored_duration, time_column
 
 # From `pyspark.sql.functions`, the aggregate and its argument to a column.
 Expression: TypeAlias = Callable[[Any, ir.Aggregate, Any], Any]
@@ -27,24 +27,32 @@ def _total(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     """Return a sum; integers are summed exactly, as decimals."""
     assert call.argument is not None
     assert call.argument.type is not None
-    wide = value.cast(_EXACT if call.argument.type.scalar in INTEGERS else "double")
+    scalar = call.argument.type.scalar
+    value = stored_duration(value) if scalar in TIMES else value
+    wide = value.cast("double" if scalar in FLOATS else _EXACT)
     return functions.sum_distinct(wide) if call.is_distinct else functions.sum(wide)
 
 
 def _sum(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     """Return a sum that fails the query if it overflows the type of its column."""
     total, scalar = _total(functions, call, value), call.type.scalar
-    if scalar not in INTEGERS:
+    if scalar in FLOATS:
         return total
     lowest, highest = RANGES[scalar]
     is_outside = (total < functions.lit(str(lowest)).cast(_EXACT)) | (total > functions.lit(str(highest)).cast(_EXACT))
     error = functions.raise_error(functions.lit(overflow_message(call.function, scalar)))
-    return functions.when(is_outside, error).otherwise(total)
+    checked = functions.when(is_outside, error).otherwise(total)
+    return time_column(checked.cast("long"), scalar) if scalar in TIMES else checked
 
 
 def _avg(functions: Any, call: ir.Aggregate, value: Any) -> Any:
     """Return an average, which rounds once, at the end."""
-    return _total(functions, call, value).cast("double") / _count(functions, call, value)
+    total, count = _total(functions, call, value), _count(functions, call, value)
+    if call.type.scalar in FLOATS:
+        return total.cast("double") / count
+    # Decimals are cut off towards zero where they are cast to integers.
+    quotient = (total - total % count) / count
+    return time_column(quotient.cast("long"), call.type.scalar)
 
 
 def _collect(functions: Any, call: ir.Aggregate, value: Any) -> Any:

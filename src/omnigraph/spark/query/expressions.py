@@ -38,7 +38,8 @@ from omnigraph.spark.query.scan import TYPE_MARK, VALUE, ConstantsRun, Names, ca
 
 # Two 64-bit integers multiply to 38 digits at most.
 _EXACT: Final = "decimal(38,0)"
-_NATIVE: Final = frozenset({"+", "-", "*", "/", "%", "coalesce"})
+_OPERATIONS: Final = frozenset({"+", "-", "*", "/", "%"})
+_NATIVE: Final = _OPERATIONS | {"coalesce"}
 _LEAVES: Final = ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.TypeRef | ir.PathRef | ir.ValueRef | ir.ColumnRef
 
 
@@ -46,12 +47,19 @@ def is_native(expression: ir.Expr) -> bool:
     """Return True if Spark computes an expression with its own functions."""
     if is_mark(expression):
         return True
-    is_foreign = isinstance(expression, ir.Call) and expression.function not in _NATIVE
-    if is_foreign or isinstance(expression, ir.Quantifier):
+    if isinstance(expression, ir.Call) and (expression.function not in _NATIVE or _reads_times(expression)):
+        return False
+    if isinstance(expression, ir.Quantifier):
         return False
     if isinstance(expression, ir.Compare) and expression.op is ir.CompareOp.MATCHES:
         return False
     return all(is_native(part) for part in ir.children_of(expression))
+
+
+def _reads_times(call: ir.Call) -> bool:
+    """Return True for arithmetic on dates and times, for which Spark has rules of its own."""
+    types = [argument.type for argument in call.arguments]
+    return call.function in _OPERATIONS and any(type_ is not None and type_.scalar in TIMES for type_ in types)
 
 
 def native_call(expressions: Expressions, call: ir.Call) -> Any:

@@ -93,7 +93,7 @@ def shaped_manifest(manifest: bytes, schema: Any, shape: Shape, *, with_indexes:
 
 # The types on whose columns Lance takes no typed filter, as its filter texts name them.
 FILTER_WORDS: Final = {ARROW_TYPES[scalar]: facts.filter_word for scalar, facts in FACTS.items() if facts.filter_word}
-# Lance hides such columns from the filters on others; it misses lists of them.
+# Lance hides such columns from the filters on others; it misses durations, and lists of any of them.
 _UNNAMED: Final = (pa.uint8(), pa.uint16(), *FILTER_WORDS)
 # By its name, since `lance.dataset` as an attribute is a function.
 lance_dataset: Final[Any] = import_module("lance.dataset")
@@ -103,8 +103,8 @@ _known_to_lance: Final = lance_dataset._needs_substrait_placeholder
 def needs_placeholder(type_: Any) -> bool:
     """Return True if a column of this type must be hidden from a filter on another column."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return type_.value_type in _UNNAMED or needs_placeholder(type_.value_type)
-    return bool(_known_to_lance(type_))
+        return needs_placeholder(type_.value_type)
+    return type_ in _UNNAMED or bool(_known_to_lance(type_))
 
 
 lance_dataset._needs_substrait_placeholder = needs_placeholder
