@@ -65,6 +65,8 @@ def _column_text(name: str, values: Any) -> Any:
         values, type_ = values.dictionary_decode(), type_.value_type
     if pa.types.is_timestamp(type_):
         values = values.cast(pa.timestamp("ms", type_.tz), safe=False).view(pa.date64())
+    if pa.types.is_duration(type_):
+        values = _milliseconds(name, values)
     if values.type in PHYSICAL:
         return quote_texts(time_texts(values))
     if pa.types.is_decimal(type_):
@@ -74,6 +76,14 @@ def _column_text(name: str, values: Any) -> Any:
     if not has_json_text(values.type):
         raise unsupported_column(name, type_)
     return json_text(values)
+
+
+def _milliseconds(name: str, durations: Any) -> Any:
+    try:
+        return durations.cast(pa.duration("ms"))
+    except pa.ArrowInvalid:
+        message = f"column `{name}` has durations that are finer than a millisecond; round them"
+        raise UsageError(message, column=name) from None
 
 
 def _decimal_text(name: str, decimals: Any) -> Any:

@@ -1,7 +1,7 @@
 """The scalar types: one entry says everything of a type that needs no library.
 
 What needs one follows from the entry: columns in `lang.schema.arrow_schema`, their values in `rules.coerce`, columns of
-Spark in `pipeline.datasource.options`.
+Spark in `spark.datasource.options`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def check_frame(schema: pa.Schema, type_: Type, columns: Columns) -> None:
             column = column.value_type
         is_blob = name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
         item = column.value_type if pa.types.is_list(column) else column
-        is_known = has_json_text(column) or pa.types.is_timestamp(item) or pa.types.is_decimal(column)
+        is_time = pa.types.is_timestamp(item) or pa.types.is_duration(item)
+        is_known = has_json_text(column) or is_time or pa.types.is_decimal(column)
         if not is_known and not is_blob:
             raise unsupported_column(field.name, field.type)
     if isinstance(type_, EdgeType) and columns.source is None:

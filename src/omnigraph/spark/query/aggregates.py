@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from omnigraph.engine.query.aggregate import overflow_message
 from omnigraph.lang.query import ir
 from omnigraph.lang.scalars import FLOATS, RANGES, TIMES
-from omnigraph.pipeline.datasource.options import stored_duration, time_column
+from omnigraph.spark.datasource.options import stored_duration, time_column
 
 # From `pyspark.sql.functions`, the aggregate and its argument to a column.
 Expression: TypeAlias = Callable[[Any, ir.Aggregate, Any], Any]
