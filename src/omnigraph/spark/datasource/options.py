@@ -21,8 +21,8 @@ from omnigraph.engine.session import GraphSession, sweep_on_open
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.lang.catalog import PropertyType, Scalar, Type
 from omnigraph.lang.diagnostic import did_you_mean
-from omnigraph.manifest.kernel import Kernel
 from omnigraph.lang.times import DAY_MS
+from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.rules.time_columns import to_timestamps
