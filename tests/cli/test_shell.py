@@ -18,7 +18,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.cli.shell import Session, complete, completions, is_complete, split_statements
+from omnigraph.cli.shell import COMMANDS, Session, is_complete, split_statements
+from omnigraph.cli.shell_completion import complete, completions
 from omnigraph.cli.target import Capability, Flags, Target
 from omnigraph.source_files import read_source
 
@@ -161,7 +162,7 @@ def test_completion_knows_what_may_follow(before: str, words: set[str], place: P
     with target.open_to_read() as graph:
         session = Session(target, graph)
         session.define(read_source(place / "q.gq", "Q000"))
-        assert words <= set(complete(before, session))
+        assert words <= set(complete(before, session, list(COMMANDS)))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_completion_after_a_dot_has_the_properties_of_the_variable(
 ) -> None:
     target = Target("omnigraph shell", Capability.ANY, Flags(store="g.omni"))
     with target.open_to_read() as graph:
-        found = completions(before, Session(target, graph))
+        found = completions(before, Session(target, graph), list(COMMANDS))
     assert found[0] == word
     assert set(found[1]) == candidates
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.write import write_authorization
+from omnigraph.engine.write import hidden_type_errors
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
@@ -58,7 +58,7 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
     ("place", "name", "mutant"),
     [
         *LEAKS,
-        (write_authorization, "is_about_any", lambda hidden, error: False),
+        (hidden_type_errors, "is_about_any", lambda hidden, error: False),
     ],
 )
 @pytest.mark.sampled(2)
@@ -71,7 +71,7 @@ def test_hidden_types_leak_is_caught(
     mutant: Any,
 ) -> None:
     monkeypatch.setattr(place, name, mutant)
-    if place is write_authorization:
+    if place is hidden_type_errors:
         whole, _, _ = graphs
         assert "Paid" in message_of(lambda: overwrite(restricted(whole).graph))
     else:

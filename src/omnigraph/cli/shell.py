@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,14 +16,12 @@ from omnigraph.cli.config import home
 from omnigraph.cli.options import Branch, Format, Shape, Snapshot
 from omnigraph.cli.output import echo, escape_controls, plural, print_error
 from omnigraph.cli.query import affected, print_result, read_parameters
+from omnigraph.cli.shell_completion import completions
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.extras import requiring_extra
 from omnigraph.lang.diagnostic import Source
-from omnigraph.lang.editor.completion import complete as complete_query
-from omnigraph.lang.editor.sources import SchemaView
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.functions import FUNCTION_NAMES
-from omnigraph.lang.query.parser import is_unfinished, parse_queries, read_keywords
+from omnigraph.lang.query.parser import is_unfinished, parse_queries
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
@@ -297,8 +294,6 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[Session, str], None], str]]] = {
 
 HISTORY: Final = "shell_history"
 # A word of the language, a command, a variable with or without a property, or a name with slashes, as branches have.
-_WORD: Final = re.compile(r"[:$@]?[\w/.@-]*\Z")
-_PROPERTY: Final = re.compile(r"(\$\w+\.)@?\w*\Z")
 
 
 def run_prompt(session: Session) -> None:
@@ -318,7 +313,7 @@ def run_prompt(session: Session) -> None:
 
     class ShellCompleter(Completer):
         def get_completions(self, document: Any, complete_event: Any) -> Iterator[Any]:
-            word, candidates = completions(document.text_before_cursor, session)
+            word, candidates = completions(document.text_before_cursor, session, [*COMMANDS, *QUIT[:1]])
             return (Completion(candidate, start_position=-len(word)) for candidate in candidates)
 
     prompt.completer = ShellCompleter()
@@ -366,48 +361,3 @@ def _history_file() -> str | None:
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
         return str(path)
     return None
-
-
-def completions(before: str, session: Session) -> tuple[str, list[str]]:
-    """Return the last word of a text, and what may be typed in its place."""
-    match = _WORD.search(before)
-    word = match[0] if match is not None else ""
-    return word, [candidate for candidate in complete(before, session) if candidate.startswith(word)]
-
-
-def complete(before: str, session: Session) -> Sequence[str]:
-    """Return the words that may follow a text; the prompt keeps those that begin as the last word does."""
-    word, space, _ = before.lstrip().partition(" ")
-    if before.lstrip().startswith(":") and not space:
-        return [*COMMANDS, *QUIT[:1]]
-    # What a server does not show must not disturb typing.
-    with suppress(OmniGraphError):
-        if word in (":branch", ":at"):
-            tags = [tag.name for tag in session.graph.tags.list()] if word == ":at" else []
-            return [*session.graph.branches.list(), *tags]
-        if word == ":format":
-            return list(Format)
-        if word == ":run":
-            return session.query_names
-        access = _PROPERTY.search(before)
-        if access is not None:
-            return [f"{access[1]}{name}" for name in _property_names(before, session)]
-        return _language_words(session)
-    return read_keywords()
-
-
-def _property_names(before: str, session: Session) -> list[str]:
-    """Return the properties of the variable before the last dot; those of all types if its type is not known."""
-    view = SchemaView(Source("schema.pg", ""), session.catalog, ())
-    known = [item.label for item in complete_query(Source("shell.gq", before), "gq", len(before), view)]
-    if any(not name.startswith("@") for name in known):
-        return known
-    types = (*session.catalog.nodes.values(), *session.catalog.edges.values())
-    return sorted({name for type_ in types for name in type_.properties})
-
-
-def _language_words(session: Session) -> list[str]:
-    nodes, edges = session.catalog.nodes, session.catalog.edges
-    properties = {name for types in (nodes, edges) for type_ in types.values() for name in type_.properties}
-    walks = {edge.word for edge in edges.values()}
-    return sorted({*read_keywords(), *FUNCTION_NAMES, *nodes, *edges, *properties, *walks, *session.sources})

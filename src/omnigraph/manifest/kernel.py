@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from itertools import dropwhile
 
 import pyarrow as pa
 from ulid import ULID
@@ -22,14 +21,14 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
 from omnigraph.manifest import encoding, history
 from omnigraph.manifest.commit_loop import CommitLoop, Prepare
+from omnigraph.manifest.forks import open_or_fork
 from omnigraph.manifest.heads import BranchHeads, NameRecord
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
 from omnigraph.manifest.idempotency import REQUEST_ID, RequestKey, reject_repeated
 from omnigraph.manifest.links import Links
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, MESSAGE, BranchNames, Commit, Pin, Snapshot, fork_names
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, MESSAGE, BranchNames, Commit, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
 from omnigraph.store.read.dataset import Dataset, DatasetRef
-from omnigraph.store.read.live_rows import check_deletions
 from omnigraph.store.store import Store
 
 
@@ -144,28 +143,9 @@ class Kernel:
         return self.links.open_pin(snapshot, snapshot.state.pins[table_key])
 
     def writable(self, snapshot: Snapshot, table_key: TypeKey) -> Dataset:
-        """Open a type's dataset for staging; on a branch that inherits or has adopted it, fork it first.
-
-        No reader reaches the fork until a publish names it, so an abandoned one is only an orphan.
-        """
+        """Open a type's dataset for staging; on a branch that inherits or has adopted it, fork it first."""
         self.reject_read_only()
-        pin = snapshot.state.pins[table_key]
-        dataset = check_deletions(self.links.open_pin(snapshot, pin))
-        owner = snapshot.state.branch_id
-        if pin.owner == owner:
-            return dataset
-        # Pins of older graphs do not record when they were adopted, so their fork names can occur again.
-        unused = dropwhile(partial(self._is_published, snapshot, pin), fork_names(owner, pin))
-        # Lance forks what it finds by path, and the handle of a commit of this process opens without its link.
-        self.links.finish_pin(snapshot, pin)
-        return self.store.fork(dataset, *unused)
-
-    def _is_published(self, snapshot: Snapshot, pin: Pin, name: str) -> bool:
-        """Return True if a fork of a pin has a version after its first, by path or waiting to be linked."""
-        fork = DatasetRef(pin.path, name, pin.version)
-        waiting = [link.ref for link in self.links.unfinished(snapshot)]
-        is_waiting = any((ref.path, ref.branch) == (fork.path, fork.branch) for ref in waiting)
-        return is_waiting or self.store.has_version(fork.successor)
+        return open_or_fork(self.store, self.links, snapshot, snapshot.state.pins[table_key])
 
     def finish_links(self, snapshot: Snapshot) -> int:
         """Link every published version of a snapshot, for readers that open datasets by path; return the number."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -18,7 +17,6 @@ from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.shape import shape_hash
-from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.store.read.dataset import AS_STORED, DatasetRef, Shape
 
@@ -94,19 +92,6 @@ def fork_owner(fork: str) -> BranchId | None:
     """Return the graph branch that a fork was made for; None is main."""
     owner = fork.partition("-")[0]
     return None if owner == MAIN else BranchId(owner)
-
-
-def fork_names(owner: BranchId | None, pin: Pin) -> list[str]:
-    """Return the physical names that a branch's fork of what it inherited or adopted may have, in the order of trying.
-
-    Each names the exact state that is forked, so two writers may meet on it, and a leftover from an older state is
-    never in the way. A branch may adopt one state again after it has published to a fork of it; the version of its
-    catalog at the adoption keeps their names apart.
-    """
-    origin = sha256(pin.ref.directory.encode()).hexdigest()[:8]
-    mark = "" if pin.adopted_at is None else f"-{pin.adopted_at}"
-    name = f"{owner or MAIN}-{pin.version}-{origin}{mark}"
-    return [name + "x" * number for number in range(FORK_NAMES_MAX)]
 
 
 @dataclass(frozen=True, slots=True)

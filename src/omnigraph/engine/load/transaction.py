@@ -13,13 +13,9 @@ from omnigraph.engine.load.quarantine import lines_to_reject, name_origins, reje
 from omnigraph.engine.load.report import RejectedLine
 from omnigraph.engine.load.staged_input import StagedInput
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.hidden_type_errors import mask_hidden_type_errors, redact_findings
 from omnigraph.engine.write.staging import require_same_types
-from omnigraph.engine.write.write_authorization import (
-    WritePermissions,
-    mask_hidden_type_errors,
-    redact_findings,
-    renew_permissions,
-)
+from omnigraph.engine.write.write_authorization import WritePermissions, renew_permissions
 from omnigraph.errors import DataError, JobExists, OmniGraphError
 from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import TypeKey

@@ -29,13 +29,15 @@ from omnigraph.engine.merge.schema_merge import (
 )
 from omnigraph.engine.merge.three_way import ThreeWayState, forks_of
 from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.write.hidden_type_errors import hidden_data_error
 from omnigraph.engine.write.staging import LazyIntent
-from omnigraph.engine.write.write_authorization import WritePermissions, hidden_data_error, write_permissions
+from omnigraph.engine.write.write_authorization import WritePermissions, write_permissions
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
-from omnigraph.manifest.model import ADOPTED, Pin, Snapshot, fork_names
+from omnigraph.manifest.forks import fork_names
+from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetSchema, SetVersion, Update

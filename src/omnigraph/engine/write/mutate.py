@@ -14,15 +14,11 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.hidden_type_errors import mask_hidden_type_errors
 from omnigraph.engine.write.pending_changes import PendingChanges
 from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.statements import Constants, Run
-from omnigraph.engine.write.write_authorization import (
-    WritePermissions,
-    mask_hidden_type_errors,
-    renew_permissions,
-    write_permissions,
-)
+from omnigraph.engine.write.write_authorization import WritePermissions, renew_permissions, write_permissions
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source

@@ -1,105 +1,32 @@
 """Builds missing indexes and adds uncovered fragments to existing ones, each as one staged transaction.
 
 Stages only. An index is known by its column and kind, so a renamed column keeps its index.
-
-Lance indexes columns as they are stored, so the terms of texts are written to a dataset of their own, in a temporary
-directory and with the row ids of the texts; the files of the index that is built there are those of the text.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-from lance import LanceDataset, LanceOperation, Transaction
+from lance import LanceOperation, Transaction
 from lance.bitmap import Bitmap
 from lance.dataset import Index
 from lance.file import LanceFileSession
-from lance.fragment import RowIdSequence, write_fragments
 from numpy.typing import NDArray
 
-from omnigraph.limits import ANALYSED_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.index.exact_knn import choose_centres
-from omnigraph.store.index.text_analysis import ANALYSER, INDEX_OPTIONS, analyser_of, joined_terms
-from omnigraph.store.objects.control_objects import Objects
-from omnigraph.store.objects.uri import Location
+from omnigraph.store.index.text_analysis import ANALYSER, analyser_of
+from omnigraph.store.index.text_index_build import build_text_segment
 from omnigraph.store.read.dataset import Dataset, lance_errors
-from omnigraph.store.read.lookup import ROW_ID
 from omnigraph.store.read.version_diff import newest_row_version
 from omnigraph.store.write.transaction import Change, changed, staging
-
-_TERMS: Final = pa.schema([pa.field("terms", pa.string())])
-_READ_ROWS: Final = 8_192
-
-
-def build_text_segment(dataset: Dataset, column: str, name: str, fragments: Sequence[int]) -> Index:
-    """Write the files of a segment that knows the texts of some fragments; nothing names them yet."""
-    with TemporaryDirectory(prefix="omnigraph-") as folder:
-        # Files are copied below their root, so both have the same path.
-        terms = _write_terms(dataset, column, fragments, Path(folder) / dataset.ref.directory)
-        # Text segments are written as parts; only the merge gives them the files that queries read.
-        part = terms.create_index_uncommitted(
-            _TERMS.names[0],
-            index_type="INVERTED",
-            name=name,
-            fragment_ids=[fragment.fragment_id for fragment in terms.get_fragments()],
-            **INDEX_OPTIONS,
-        )
-        segment = terms.merge_existing_index_segments([part])
-        scratch = Objects(Location.parse(folder))
-        paths = [f"{dataset.ref.directory}/_indices/{segment.uuid}/{file.path}" for file in segment.files or ()]
-        dataset.store.in_parallel([partial(scratch.copy_to, dataset.store.objects, path) for path in paths])
-    return replace(
-        segment,
-        fields=[dataset.field_ids[column]],
-        dataset_version=dataset.version,
-        fragment_ids=Bitmap(fragments),
-    )
-
-
-def _write_terms(dataset: Dataset, column: str, fragments: Sequence[int], directory: Path) -> LanceDataset:
-    """Return a dataset of the terms of all texts, each with the row id of its text."""
-    row_ids: list[Any] = []
-    reader = pa.RecordBatchReader.from_batches(_TERMS, _term_batches(dataset, column, fragments, row_ids))
-    directory.mkdir(parents=True)
-    written = write_fragments(reader, str(directory), mode="create")
-    known = pa.chunked_array(row_ids, pa.uint64())
-    start = 0
-    for fragment in written:
-        fragment.row_id_meta = RowIdSequence(known.slice(start, fragment.num_rows)).to_inline_metadata()
-        start += fragment.num_rows
-    return LanceDataset.commit(str(directory), LanceOperation.Overwrite(_TERMS, written), enable_stable_row_ids=True)
-
-
-def _term_batches(
-    dataset: Dataset, column: str, fragments: Sequence[int], row_ids: list[Any]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the terms of all texts in bounded batches, and note the row ids."""
-    scanner = dataset.scanner([column], set(fragments), with_row_id=True, batch_size=_READ_ROWS)
-    pending: list[pa.RecordBatch] = []
-    for batch in scanner.to_batches():
-        pending.append(batch)
-        if sum(batch.nbytes for batch in pending) >= ANALYSED_BYTES_MAX:
-            yield _term_batch(pending, column, row_ids)
-            pending = []
-    if pending:
-        yield _term_batch(pending, column, row_ids)
-
-
-def _term_batch(batches: Sequence[pa.RecordBatch], column: str, row_ids: list[Any]) -> pa.RecordBatch:
-    row_ids += [batch.column(ROW_ID) for batch in batches]
-    texts = pa.concat_arrays([batch.column(column) for batch in batches])
-    return pa.record_batch([joined_terms(texts)], schema=_TERMS)
-
 
 # Lance would put every centroid into its statistics, and warn about it on stderr; no caller needs them.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")

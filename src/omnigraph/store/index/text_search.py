@@ -35,7 +35,7 @@ from omnigraph.store.index.text_analysis import (
     terms_of,
     terms_of_spellings,
 )
-from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
+from omnigraph.store.index.text_occurrences import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
 from omnigraph.store.read.lookup import ROW_ID
