@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.store.index import index_build
+from omnigraph.store.index import text_index_build
 from omnigraph.store.index.index_build import (
     IndexKind,
     IndexSpec,
@@ -55,8 +55,8 @@ def answers(dataset: Dataset) -> Iterator[tuple[list[int], list[float]]]:
 def test_segment_in_parts_answers_like_no_index(
     dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_build, "ANALYSED_BYTES_MAX", at_once)
-    monkeypatch.setattr(index_build, "_READ_ROWS", 7)
+    monkeypatch.setattr(text_index_build, "ANALYSED_BYTES_MAX", at_once)
+    monkeypatch.setattr(text_index_build, "_READ_ROWS", 7)
     expected = list(answers(dataset))
     assert sum(len(rows) for rows, _ in expected) > 20
     fragments = [fragment.id for fragment in dataset.fragments]
