@@ -18,7 +18,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.cli.shell import COMMANDS, Session, is_complete, split_statements
+from omnigraph.cli.shell import COMMAND_NAMES, Session, is_complete, split_statements
 from omnigraph.cli.shell_completion import complete, completions
 from omnigraph.cli.target import Capability, Flags, Target
 from omnigraph.source_files import read_source
@@ -162,7 +162,7 @@ def test_completion_knows_what_may_follow(before: str, words: set[str], place: P
     with target.open_to_read() as graph:
         session = Session(target, graph)
         session.define(read_source(place / "q.gq", "Q000"))
-        assert words <= set(complete(before, session, list(COMMANDS)))
+        assert words <= set(complete(before, session, COMMAND_NAMES))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_completion_after_a_dot_has_the_properties_of_the_variable(
 ) -> None:
     target = Target("omnigraph shell", Capability.ANY, Flags(store="g.omni"))
     with target.open_to_read() as graph:
-        found = completions(before, Session(target, graph), list(COMMANDS))
+        found = completions(before, Session(target, graph), COMMAND_NAMES)
     assert found[0] == word
     assert set(found[1]) == candidates
 

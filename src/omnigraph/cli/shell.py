@@ -291,9 +291,9 @@ COMMANDS: Final[dict[str, tuple[str, Callable[[Session, str], None], str]]] = {
     ":help": (":help", _help, "Show this help."),
 }
 
-
+# What completion proposes: each command once.
+COMMAND_NAMES: Final = (*COMMANDS, QUIT[0])
 HISTORY: Final = "shell_history"
-# A word of the language, a command, a variable with or without a property, or a name with slashes, as branches have.
 
 
 def run_prompt(session: Session) -> None:
@@ -313,7 +313,7 @@ def run_prompt(session: Session) -> None:
 
     class ShellCompleter(Completer):
         def get_completions(self, document: Any, complete_event: Any) -> Iterator[Any]:
-            word, candidates = completions(document.text_before_cursor, session, [*COMMANDS, *QUIT[:1]])
+            word, candidates = completions(document.text_before_cursor, session, COMMAND_NAMES)
             return (Completion(candidate, start_position=-len(word)) for candidate in candidates)
 
     prompt.completer = ShellCompleter()

@@ -18,6 +18,7 @@ from omnigraph.lang.query.parser import read_keywords
 if TYPE_CHECKING:
     from omnigraph.cli.shell import Session
 
+# A word of the language, a command, a variable with or without a property, or a name with slashes, as branches have.
 _WORD: Final = re.compile(r"[:$@]?[\w/.@-]*\Z")
 _PROPERTY: Final = re.compile(r"(\$\w+\.)@?\w*\Z")
 
