@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -75,6 +76,11 @@ def _histories(seed: int, deadline: float, run: partial[History], jobs: int) -> 
             seed += 1
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        while time.monotonic() < deadline:
-            yield from pool.map(run, range(seed, seed + jobs))
-            seed += jobs
+        seeds = count(seed)
+        running = {pool.submit(run, next(seeds)) for _ in range(jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                if time.monotonic() < deadline:
+                    running.add(pool.submit(run, next(seeds)))
+                yield future.result()
