@@ -263,10 +263,14 @@ def _quoted(text: str) -> str:
 def ask(graph: Graph, question: Question, mode: str, **options: Any) -> None:
     """Ask a question in one mode of traversal, and compare the rows."""
     source, expected, is_ordered = question
+    what = f"{source} ({mode}, {options})"
     with traversing(mode):
-        found = [tuple(row.values()) for row in graph.query(f"query q() {{ {source} }}", **options).rows()]
+        try:
+            found = [tuple(row.values()) for row in graph.query(f"query q() {{ {source} }}", **options).rows()]
+        except Exception as error:
+            error.add_note(what)
+            raise
     if found != expected and (is_ordered or Counter(found) != Counter(expected)):
         missing = sorted((Counter(expected) - Counter(found)).elements(), key=str)
         surplus = sorted((Counter(found) - Counter(expected)).elements(), key=str)
-        what = f"{source} ({mode}, {options})"
         raise Broken(f"query {what}: missing {missing[:5]}, unexpected {surplus[:5]}, {len(found)} rows: {found[:5]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,3 +200,15 @@ def test_explain_shows_the_legs_and_the_way_they_are_walked(graph: og.Graph) -> 
     plan = str(graph.explain(f"query q() {{ match {{ {A} $a knows|worksAt{{1,}} $b }} return {{ $b }} }}"))
     assert "expand $a out Knows|WorksAt{1,} $b: Company|Person" in plan
     assert "traversal" in plan
+
+
+def test_renamed_member_keeps_its_walks_and_shows_its_new_name(tmp_path: Path, mode: str) -> None:
+    with og.init(tmp_path / "g.omni", SCHEMA) as graph:
+        graph.ingest([{"type": "Person", "data": {"name": name}} for name in "ab"])
+        graph.ingest([{"edge": "Knows", "from": "a", "to": "b", "data": {}}])
+        body = "match {{ $p: {0}  $p _ $x }} return {{ $p.name as name, $x.@type as type }}"
+        assert ask(graph, body.format("Person")) == [("a", "Person")]
+        # The new name sorts between the same members, whose versions stay.
+        renamed = SCHEMA.replace("Person", "Partner")
+        graph.schema.apply(renamed.replace("node Partner", 'node Partner @rename_from("Person")'))
+        assert ask(graph, body.format("Partner")) == [("a", "Partner")]

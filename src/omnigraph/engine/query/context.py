@@ -198,7 +198,9 @@ class QueryRun:
         refs = tuple(self.ref(key) for key in keys)
         members = [self.entities(key) for key in keys]
         family = (UnionEntities, *(ref.path for ref in refs))
-        return caches.get((UnionEntities, refs), family, lambda previous: UnionEntities(names, members, caches.grow))
+        # A rename keeps the versions, but the union knows its members by their names.
+        key = (UnionEntities, names, refs)
+        return caches.get(key, family, lambda previous: UnionEntities(names, members, caches.grow))
 
     def union_topology(self, legs: tuple[Leg, ...], near: str, far: str) -> UnionTopology:
         """Return the adjacency of several edge types between two types or unions."""
