@@ -359,8 +359,8 @@ def test_crossed_histories_catch_a_broken_engine(
 # -- properties that one side dropped ----------------------------------------------------------------------------------
 
 
-def crossed(graph: Graph, setter: str) -> None:
-    """Make histories cross, after main or the branch has set `a` from 1 to 5, then drop `a` on the branch."""
+def crossed(graph: Graph, setter: str, schema: str = SCHEMA.replace("  a: I32?\n", "")) -> None:
+    """Make histories cross, after main or the branch has set `a` from 1 to 5; then the branch drops `a`, or more."""
     put(graph, "main", "n", a=1)
     graph.branches.create("topic")
     other = "topic" if setter == "main" else "main"
@@ -369,8 +369,7 @@ def crossed(graph: Graph, setter: str) -> None:
     graph.branches.create("before", "main")
     graph.branches.merge("topic", "main")
     graph.branches.merge("before", "topic")
-    without = SCHEMA.replace("  a: I32?\n", "")
-    graph.schema.apply(without, branch="topic")
+    graph.schema.apply(schema, branch="topic")
 
 
 @pytest.mark.parametrize("setter", ["main", "topic"])
@@ -390,3 +389,23 @@ def test_dropped_property_changed_since_a_virtual_base_is_a_conflict(graph: Grap
     conflicts: Any = caught.value.context["conflicts"]
     [conflict] = conflicts
     assert (conflict["kind"], conflict["properties"]) == ("DropVsUpdate", ["a"])
+
+
+# -- properties that one side requires ---------------------------------------------------------------------------------
+
+REQUIRED = SCHEMA.replace("  b: I32?", "  b: I32?\n  c: I32 @default(7)")
+
+
+@pytest.mark.parametrize("setter", ["main", "topic"])
+def test_required_property_reaches_a_target_that_equals_a_virtual_base(graph: Graph, setter: str) -> None:
+    crossed(graph, setter, REQUIRED)
+    graph.branches.merge("topic", "main")
+    assert node(graph, "n") == {"id": "n", "k": "n", "a": 5, "b": 1, "c": 7, "hi": None, "mine": None, "tags": None}
+
+
+@pytest.mark.parametrize("setter", ["main", "topic"])
+def test_required_property_is_refused_where_the_target_has_changed_a_virtual_base(graph: Graph, setter: str) -> None:
+    crossed(graph, setter, REQUIRED)
+    put(graph, "main", "m", a=1)
+    with pytest.raises(MergeConflict, match="added it as a required property"):
+        graph.branches.merge("topic", "main")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch, on_target
 from omnigraph.engine.information_flow import types_out_of_reach
+from omnigraph.engine.merge.adoption import forks_of, rewrites_needed, taken_over
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import Decisions, Resolution, conflict_error, reject_without_conflict
 from omnigraph.engine.merge.dropped_data import lost_changes
@@ -25,9 +26,8 @@ from omnigraph.engine.merge.schema_merge import (
     SchemaDecisions,
     merge_view_schemas,
     reject_unused,
-    rewrites_needed,
 )
-from omnigraph.engine.merge.three_way import ThreeWayState, forks_of
+from omnigraph.engine.merge.three_way import ThreeWayState
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.hidden_type_errors import hidden_data_error
 from omnigraph.engine.write.staging import LazyIntent
@@ -384,7 +384,7 @@ class Application:
                 pins[type_.table_key] = pin
         # Regardless of its size, a dataset that the target does not have, or would have to rewrite, is taken over.
         types = three.by_key
-        return pins | {key: three.pin(types[key]) for key in three.taken_over()}
+        return pins | {key: three.pin(types[key]) for key in taken_over(three)}
 
     def _receipt(
         self,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.key_buckets.files import mark_replaced
 from omnigraph.engine.key_buckets.hashes import bucket_of
+from omnigraph.engine.merge.adoption import reject_new_types
 from omnigraph.engine.merge.conflicts import Resolution, Resolutions, conflict_from, image_of
 from omnigraph.engine.merge.key_checks import KeyPart, check_bucket
 from omnigraph.engine.merge.merge_job import MergeJob
@@ -22,7 +23,7 @@ from omnigraph.engine.merge.merge_target import MergeTarget
 from omnigraph.engine.merge.moves import DiffTask, MovedParts, split_moved_rows
 from omnigraph.engine.merge.placement import Placement, estimate_moves, split_parts
 from omnigraph.engine.merge.range_merge import Counted, MergedRange, MergeTask, merge_range
-from omnigraph.engine.merge.three_way import ThreeWayState, reject_new_types
+from omnigraph.engine.merge.three_way import ThreeWayState
 from omnigraph.engine.merge.type_merge import TypeMerge
 from omnigraph.engine.runners import Runners, ThisProcess
 from omnigraph.engine.session import GraphSession

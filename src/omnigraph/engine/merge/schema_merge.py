@@ -14,17 +14,15 @@ from functools import lru_cache
 
 import orjson
 
-from omnigraph.engine.changes.row_diff import RowChanges, row_changes
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflicts import SchemaResolution, refuse
-from omnigraph.engine.past_schemas import Reshaping, compare, compare_columns, shape_under
+from omnigraph.engine.past_schemas import Reshaping, compare, shape_under
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import list_steps
 from omnigraph.lang.schema import SchemaIR, catalog_of
-from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.lang.schema.merge import (
     Key,
     Records,
@@ -77,7 +75,7 @@ class MergedSchema:
         pins: dict[TypeKey, Pin] = {}
         links = list(view.snapshot.links)
         for type_ in self.catalog.types:
-            holder, pin = next(_pins_of(holders, type_))
+            holder, pin = next(pins_of(holders, type_))
             is_empty = holder is not view
             if is_empty:
                 pin = replace(pin, row_count=0)
@@ -93,10 +91,10 @@ class MergedSchema:
 
     def key_in(self, view: View, type_: Type) -> TypeKey | None:
         """Return the key that a type of the merged schema has in a state under its own schema."""
-        return next((pin.table_key for holder, pin in _pins_of([view], type_)), None)
+        return next((pin.table_key for holder, pin in pins_of([view], type_)), None)
 
 
-def _pins_of(views: list[View], type_: Type) -> Iterator[tuple[View, Pin]]:
+def pins_of(views: list[View], type_: Type) -> Iterator[tuple[View, Pin]]:
     identity = TypeIdentity.of(type_)
     for view in views:
         for pin in view.snapshot.state.pins.values():
@@ -173,97 +171,11 @@ def _invalid(ours: View, error: LanguageError) -> Conflict:
     return Conflict(key, None, ConflictKind.DIVERGENT_SCHEMA, f"the merged schema is not valid: {error.message}")
 
 
-# -- what a merge cannot do with stored rows ---------------------------------------------------------------------------
-
-
-def rewrites_needed(merged: MergedSchema) -> list[Conflict]:
-    """Return a conflict for everything that the merged schema asks of stored rows and a merge does not do.
-
-    A merge changes columns by metadata, or takes the dataset of a type over as a whole. Otherwise values of another
-    type, values of required properties and ids of another key have to be written by a `schema apply` on the target.
-    """
-    adopted = {type_.table_key for type_ in adopted_types(merged)}
-    conflicts = [
-        conflict
-        for old, new in merged.reshaping.kept
-        if new.table_key not in adopted
-        for conflict in _target_rewrites(old, new)
-    ]
-    for old, new in compare(merged.theirs.catalog, merged.catalog).kept:
-        if _key_ids(old) != _key_ids(new) and not _has_base_entities(merged.base, merged.theirs, old):
-            message = f"`{new.name}`: we changed its key; apply the change to the other side first"
-            conflicts.append(Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message))
-    return conflicts
-
-
-def adopted_types(merged: MergedSchema) -> list[Type]:
-    """Return the types whose rows have to be rewritten on the target, and were there already on the other side.
-
-    The target has not changed them since the base, so the dataset of the other side is what the merge makes of them.
-    """
-    theirs = {new.table_key: old for old, new in compare(merged.theirs.catalog, merged.catalog).kept}
-    owner = merged.ours.snapshot.state.branch_id
-    return [
-        new
-        for old, new in merged.reshaping.kept
-        if any(_target_rewrites(old, new))
-        and new.table_key in theirs
-        and not any(_target_rewrites(theirs[new.table_key], new))
-        and not compare_columns(theirs[new.table_key], new).changed
-        and next(_pins_of([merged.theirs], new))[1].owner != owner
-        and _has_base_entities(merged.base, merged.ours, old)
-    ]
-
-
-def _has_base_entities(base: MergeBase[View], side: View, type_: Type) -> bool:
-    """Return True if a side has the entities of a type that the base has, in the same dataset or in another version.
-
-    A version that only indexes or compacts the dataset, or takes changes back, leaves the entities as they were.
-    """
-    if not all(any(_pins_of([view], type_)) for view in base.states()):
-        return False
-    differences = (_changes(view, side, type_) for view in base.states())
-    return all(changes is None or not changes.count for changes in differences)
-
-
-def _target_rewrites(old: Type, new: Type) -> Iterator[Conflict]:
-    before = {item.property_id: item for item in old.properties.values()}
-    if _key_ids(old) != _key_ids(new):
-        message = f"`{new.name}`: they changed its key; apply the change to the target first"
-        yield Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message)
-    for item in new.properties.values():
-        known = before.get(item.property_id)
-        if known is None and not item.type.nullable:
-            reason = "they added it as a required property, and stored entities have no value for it"
-        elif known is not None and arrow_type(known.type) != arrow_type(item.type):
-            reason = f"they changed its type to `{item.type}`; apply the change to the target first"
-        else:
-            continue
-        message = f"`{new.name}.{item.name}`: {reason}"
-        yield Conflict(new.table_key, None, ConflictKind.DIVERGENT_SCHEMA, message, (item.name,))
-
-
-def _key_ids(type_: Type) -> tuple[int | str, ...]:
-    # The ends of an edge have no identity.
-    properties = type_.properties
-    return tuple(properties[name].property_id if name in properties else name for name in getattr(type_, "key", ()))
-
-
 def is_tightened(old: Type, new: Type) -> bool:
     """Return True if entities that are valid under an older version of a type may break rules of the new one."""
     change = TypeChange(old, new)
     kept = [(before.type.enum_values or (), after.type.enum_values or ()) for before, after in change.kept.values()]
     return change.is_checked or any(after and set(before) - set(after) for before, after in kept)
-
-
-def _changes(base: View, side: View, type_: Type) -> RowChanges | None:
-    """Return what a side changed in a type since one state, under the side's own schema; None if nothing."""
-    reader = MergedSchema(side.snapshot.state.schema, side.catalog, MergeBase(base), side, side)
-    before, after = reader.read(base), side
-    key = type_.table_key
-    if before.snapshot.state.pins[key].ref == after.snapshot.state.pins[key].ref:
-        return None
-    return row_changes(before.sound_dataset(key), after.sound_dataset(key))
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------

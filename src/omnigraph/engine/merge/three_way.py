@@ -10,17 +10,16 @@ import pyarrow as pa
 from omnigraph.engine.changes.row_diff import RowChanges, logical_schema
 from omnigraph.engine.exact_conversion import widest_type
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.conflicts import refuse
 from omnigraph.engine.merge.merge_job import MergeStore
 from omnigraph.engine.merge.row_merge import Unknown
-from omnigraph.engine.merge.schema_merge import MergedSchema, adopted_types, is_tightened
+from omnigraph.engine.merge.schema_merge import MergedSchema, is_tightened
 from omnigraph.engine.merge.type_merge import TypeMerge, TypeVersions, merged_columns
 from omnigraph.engine.schema_data import TypeChange
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import graph_access
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Type, TypeKey
-from omnigraph.manifest.model import Pin, fork_owner
+from omnigraph.manifest.model import Pin
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,6 @@ class ThreeWayState:
     def reshaped_types(self) -> list[Type]:
         """Return the types of the target whose columns change with the schema."""
         return [type_ for type_ in self.by_key.values() if self.column_changes(type_) is not None]
-
-    def taken_over(self) -> set[TypeKey]:
-        """Return the types whose datasets have to be taken over: new ones, and those that the target cannot rewrite."""
-        adopted = [] if self.merged is None else adopted_types(self.merged)
-        return {type_.table_key for type_ in (*self.new_types(), *adopted)}
 
     def new_types(self) -> list[Type]:
         """Return the types that the merge brings to the target."""
@@ -170,24 +164,3 @@ class ThreeWayState:
 def _with_ends(types: Iterable[Type]) -> set[str]:
     """Return the names of types and of the node types at the ends of edges among them."""
     return {name for type_ in types for name in (type_.name, *type_.ends.values())}
-
-
-def reject_new_types(three: ThreeWayState, keys: Iterable[TypeKey]) -> None:
-    """Raise if a resolution changes entities of a type whose dataset has to be taken over whole."""
-    adopted = three.taken_over()
-    for key in keys:
-        if key in adopted:
-            raise refuse(
-                f"`{key.name}` is taken over as the other side has it; change its entities there instead, and merge"
-                " again",
-                type_key=key,
-            )
-
-
-def forks_of(view: View, pin: Pin, target: View) -> list[str]:
-    """Return the forks of other branches that an adopted pin depends on: its own and those it inherits."""
-    bases = view.sound_dataset(pin.table_key).base_directories()
-    folder = f"/{pin.path}/tree/"
-    inherited = [base.rstrip("/").rpartition(folder)[2] for base in bases if folder in base]
-    forks = {*inherited, *([pin.fork] if pin.fork else [])}
-    return sorted(fork for fork in forks if fork_owner(fork) != target.snapshot.state.branch_id)
