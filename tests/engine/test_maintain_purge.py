@@ -189,7 +189,7 @@ def test_soft_drop_purges_nothing(history: History) -> None:
 
 @pytest.mark.slow
 def test_purge_that_forgets_indexes_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.maintain.cleanup._indexes", lambda *_: iter(()))
+    monkeypatch.setattr("omnigraph.engine.maintain.purge._indexes", lambda *_: iter(()))
     history.drop()
     history.graph.maintenance.cleanup(keep=100, confirm=True)
     assert history.files_with(*SECRETS)
@@ -225,3 +225,61 @@ def test_vectors_of_a_dropped_text_leave_the_cache(tmp_path: Path, monkeypatch: 
         graph.schema.apply("node N { k: String @key }", allow_data_loss=True)
         graph.maintenance.cleanup(keep=9, confirm=True)
         assert not session_of(graph).kernel.store.objects.list("_embeddings")
+
+
+NOTES = "node Note { k: String @key\n  a: I32?\n  %s\n  c: String? }"
+
+
+@pytest.mark.slow
+def test_purge_spares_the_columns_that_had_the_number_before_an_overwrite(tmp_path: Path) -> None:
+    with og.init(tmp_path / "g.omni", NOTES % "b: String?") as graph:
+        graph.ingest([{"type": "Note", "data": {"k": "n", "a": 1, "b": "bee", "c": "sea"}}])
+        then = graph.commits()[0].commit_id
+        # Without `a`, an overwrite numbers `b` and `c` again; `c` gets the number that `b` had.
+        graph.schema.apply(NOTES.replace("  a: I32?\n", "") % "b: String?")
+        graph.load([{"type": "Note", "data": {"k": "n", "b": "bee", "c": "CSECRET"}}], mode="overwrite")
+        graph.load([{"type": "Note", "data": {"k": "m", "c": "CSECRET"}}])
+        graph.schema.apply("node Note { k: String @key\n  b: String? }", allow_data_loss=True)
+        assert graph.maintenance.cleanup(keep=100, confirm=True).purged[0].error is None
+        assert not any(b"CSECRET" in one.read_bytes() or b"sea" in one.read_bytes() for one in data_files(graph))
+        with og.open(graph.uri) as fresh:
+            assert fresh.get("Note", "n")["b"] == "bee"
+            rows = fresh.query("match { $n: Note } return { $n.k, $n.b }", at=then).to_json_rows()
+            assert rows == [{"n.k": "n", "n.b": "bee"}]
+            assert fresh.maintenance.verify(data=True).is_sound
+
+
+@pytest.mark.slow
+def test_purge_on_main_spares_what_a_branch_has_added(tmp_path: Path) -> None:
+    with og.init(tmp_path / "g.omni", "node Note { k: String @key }") as graph:
+        graph.ingest([{"type": "Note", "data": {"k": "n"}}])
+        graph.branches.create("topic")
+        for branch, name in (("main", "b"), ("topic", "c")):
+            # Each fork numbers its columns on its own, so both properties get the same number.
+            graph.schema.apply(f"node Note {{ k: String @key\n  {name}: String? }}", branch=branch)
+            graph.ingest([{"type": "Note", "data": {"k": f"{branch}-note", name: name * 20}}], branch=branch)
+        graph.schema.apply("node Note { k: String @key }", allow_data_loss=True)
+        graph.maintenance.cleanup(keep=100, confirm=True)
+        assert not any(b"b" * 20 in one.read_bytes() for one in data_files(graph))
+        with og.open(graph.uri) as fresh:
+            assert fresh.get("Note", "topic-note", branch="topic")["c"] == "c" * 20
+            assert fresh.maintenance.verify(data=True).is_sound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["staged.lance", "staged/00000001.blob"])
+def test_purge_leaves_the_files_that_a_writer_is_staging(history: History, name: str) -> None:
+    pin = history.graph.snapshot().state.pins[TypeKey("node:Person")]
+    folder = history.path / pin.path / "data"
+    file = next(one for one in folder.rglob("*") if one.suffix == Path(name).suffix)
+    staged = folder / name
+    staged.parent.mkdir(exist_ok=True)
+    staged.write_bytes(file.read_bytes())
+    history.drop()
+    report = history.graph.maintenance.cleanup(keep=100, confirm=True)
+    assert staged.read_bytes()[-4096:] != bytes(4096)
+    assert not any(one.is_done for one in report.purged)
+
+
+def data_files(graph: og.Graph) -> list[Path]:
+    return [one for one in Path(graph.uri).glob("nodes/**/data/**/*") if one.is_file()]

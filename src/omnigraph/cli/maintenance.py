@@ -17,8 +17,9 @@ from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.engine.maintain.cleanup import CleanupReport, Purged
+    from omnigraph.engine.maintain.cleanup import CleanupReport
     from omnigraph.engine.maintain.maintenance import ReconcileReport
+    from omnigraph.engine.maintain.purge import Purged
     from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.store.index.index_build import PendingIndex
 

@@ -8,7 +8,7 @@ column metadata, the column metadata, and before these the pages. Small blobs li
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -201,15 +201,14 @@ def stored_versions(store: Store, path: str, paths: Iterable[str]) -> Iterator[D
 
 
 class Unread:
-    """The blob bytes that versions read, leaving out some fields."""
+    """The blob bytes that versions read; `left_out` returns the columns of a version that do not count."""
 
-    def __init__(self, versions: Iterable[Dataset], left_out: Collection[int]) -> None:
+    def __init__(self, versions: Iterable[Dataset], left_out: Callable[[Dataset], Collection[str]]) -> None:
         self._inline: dict[str, set[Span]] = defaultdict(set)
         self._beside: dict[str, set[Span]] = defaultdict(set)
         visited: set[tuple[Any, ...]] = set()
         for version in versions:
-            columns = blob_columns(version)
-            for column in [name for name in columns if version.field_ids[name] not in left_out]:
+            for column in sorted(set(blob_columns(version)).difference(left_out(version))):
                 for fragment in version.lance.get_fragments():
                     key = (repr(fragment.metadata.files), repr(fragment.metadata.deletion_file), column)
                     if key not in visited:
@@ -218,7 +217,7 @@ class Unread:
 
     def spans(self, file: str) -> list[Span]:
         """Return the bytes of a data file that hold blobs which are read."""
-        return sorted(self._inline[_stem(file)])
+        return sorted(self._inline[file_stem(file)])
 
     def blob_spans(self, file: str) -> list[Span]:
         """Return the bytes of a file beside a data file that hold blobs which are read."""
@@ -238,11 +237,12 @@ class Unread:
             kinds.tolist(), starts.tolist(), sizes.tolist(), ids.tolist(), strict=True
         ):
             if kind == _INLINE:
-                self._inline[_stem(file.path)].add((start, start + size))
+                self._inline[file_stem(file.path)].add((start, start + size))
             elif kind <= _ALONE:
                 span = (start, start + size) if kind != _ALONE else (0, _ALL)
-                self._beside[f"{_stem(file.path)}/{blob_name(blob_id)}"].add(span)
+                self._beside[f"{file_stem(file.path)}/{blob_name(blob_id)}"].add(span)
 
 
-def _stem(file: str) -> str:
+def file_stem(file: str) -> str:
+    """Return the name of a data file, which no other file of the graph has, without its ending."""
     return file.rpartition("/")[2].removesuffix(".lance")
