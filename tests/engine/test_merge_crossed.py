@@ -397,14 +397,14 @@ REQUIRED = SCHEMA.replace("  b: I32?", "  b: I32?\n  c: I32 @default(7)")
 
 
 @pytest.mark.parametrize("setter", ["main", "topic"])
-def test_required_property_reaches_a_target_that_equals_a_virtual_base(graph: Graph, setter: str) -> None:
+def test_required_property_reaches_a_target_that_equals_the_base(graph: Graph, setter: str) -> None:
     crossed(graph, setter, REQUIRED)
     graph.branches.merge("topic", "main")
     assert node(graph, "n") == {"id": "n", "k": "n", "a": 5, "b": 1, "c": 7, "hi": None, "mine": None, "tags": None}
 
 
 @pytest.mark.parametrize("setter", ["main", "topic"])
-def test_required_property_is_refused_where_the_target_has_changed_a_virtual_base(graph: Graph, setter: str) -> None:
+def test_required_property_is_refused_where_the_target_has_changed(graph: Graph, setter: str) -> None:
     crossed(graph, setter, REQUIRED)
     put(graph, "main", "m", a=1)
     with pytest.raises(MergeConflict, match="added it as a required property"):

@@ -155,10 +155,10 @@ class PropertyFiles:
             # What no version names may be a file that a writer is staging; a sweep removes it if it is not.
             if "/data/" in file and file.endswith(".lance"):
                 raw = self._store.objects.read(file)
-                held, read = fields_in(raw), columns.get(file_stem(file))
+                field_ids, read = fields_in(raw), columns.get(file_stem(file))
                 if read is not None:
-                    yield from _shredded(file, raw, held & read.to_shred(self._purge), unread)
-                elif not held.isdisjoint(self._purge.field_ids):
+                    yield from _shredded(file, raw, field_ids & read.to_shred(self._purge), unread)
+                elif not field_ids.isdisjoint(self._purge.field_ids):
                     self.is_complete = False
             elif unread is not None and file.endswith(".blob") and file.split("/")[-2] in columns:
                 yield from _zeroed(self._store, file, unread.blob_spans(file))
@@ -212,7 +212,9 @@ def _names_by_version(kernel: Kernel, purge: Purge) -> dict[DatasetRef, set[str]
         for pin in state.pins.values():
             if pin.identity == purge.identity:
                 properties = catalog_of(state.schema.parse()).type_of(pin.table_key).properties
-                names[pin.ref].update(name for name, one in properties.items() if one.property_id == purge.property_id)
+                names[pin.ref].update(
+                    name for name, item in properties.items() if item.property_id == purge.property_id
+                )
     return names
 
 
