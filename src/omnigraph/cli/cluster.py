@@ -6,10 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from omnigraph.cli.config import read_config
-from omnigraph.cli.options import Json
+from omnigraph.cli.options import Json, argument, option, switch
 from omnigraph.cli.output import echo, plural, print_json, print_table
 from omnigraph.clock import pause
 from omnigraph.limits import CLUSTER_WATCH_SECONDS
@@ -17,14 +15,14 @@ from omnigraph.limits import CLUSTER_WATCH_SECONDS
 if TYPE_CHECKING:
     from omnigraph.cluster import Cluster, Report
 
-ConfigDir = Annotated[Path, typer.Option("--config", metavar="DIR", help="Folder with `cluster.yaml`.")]
-Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Actor to record in the ledger and commits.")]
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Resource to approve, such as `graph.old`.")]
-LockId = Annotated[str, typer.Argument(metavar="LOCK_ID", help="ID of the lock, as `cluster status` shows it.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is approved; kept in the ledger.")]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of revisions to show.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, and show drift when it changes.")]
-Every = Annotated[int, typer.Option("--every", metavar="SECONDS", min=1, help="With `--watch`: time between looks.")]
+ConfigDir = Annotated[Path, option("--config", "DIR", "Folder with `cluster.yaml`.")]
+Actor = Annotated[str | None, option("--as", "ACTOR", "Actor to record in the ledger and commits.")]
+Address = Annotated[str, argument("ADDRESS", "Resource to approve, such as `graph.old`.")]
+LockId = Annotated[str, argument("LOCK_ID", "ID of the lock, as `cluster status` shows it.")]
+Reason = Annotated[str, option("--reason", "TEXT", "Why it is approved; kept in the ledger.")]
+Limit = Annotated[int, option("--limit", "N", "Number of revisions to show.", min=1)]
+Watch = Annotated[bool, switch("--watch", "Look again and again, and show drift when it changes.")]
+Every = Annotated[int, option("--every", "SECONDS", "With `--watch`: time between looks.", min=1)]
 
 
 def validate(config: ConfigDir = Path(), as_json: Json = False) -> int:

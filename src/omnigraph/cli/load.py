@@ -12,10 +12,21 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import typer
-
 from omnigraph.cli.app import Destroys, Writes
-from omnigraph.cli.options import Branch, From, Json, Master, Merging, Message, Mode, Types, Where
+from omnigraph.cli.options import (
+    Branch,
+    From,
+    Json,
+    Master,
+    Merging,
+    Message,
+    Mode,
+    Types,
+    Where,
+    argument,
+    option,
+    switch,
+)
 from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -28,45 +39,32 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
+        "FILE",
+        "NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
     ),
 ]
-Files = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, as with `--data`.")]
-Nodes = Annotated[
-    list[str] | None,
-    typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; repeatable."),
-]
+Files = Annotated[list[str] | None, argument("FILE", "NDJSON, as with `--data`.")]
+Nodes = Annotated[list[str] | None, option("--node", "TYPE=FILE", "Parquet or CSV with nodes of one type; repeatable.")]
 Edges = Annotated[
-    list[str] | None,
-    typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges; FROM and TO are columns."),
+    list[str] | None, option("--edge", "TYPE=FILE[:FROM->TO]", "The same for edges; FROM and TO are columns.")
 ]
-Maps = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="TYPE.COLUMN=PROPERTY", help="A column by another name; repeatable."),
-]
+Maps = Annotated[list[str] | None, option("--map", "TYPE.COLUMN=PROPERTY", "A column by another name; repeatable.")]
 Delimiter = Annotated[
-    str | None,
-    typer.Option("--delimiter", metavar="C", help="What separates the fields of CSV files; `tab` for a tab."),
+    str | None, option("--delimiter", "C", "What separates the fields of CSV files; `tab` for a tab.")
 ]
 Duplicates = Annotated[
     Literal["error", "first", "last"],
-    typer.Option("--on-duplicate", metavar="NAME", help="Equal keys in the input: `error`, or load `first` or `last`."),
+    option("--on-duplicate", "NAME", "Equal keys in the input: `error`, or load `first` or `last`."),
 ]
-Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
+Job = Annotated[str | None, option("--job-id", "ID", "Apply a load with this ID at most once.")]
 Errors = Annotated[
-    Literal["fail", "quarantine"],
-    typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`."),
+    Literal["fail", "quarantine"], option("--on-error", "NAME", "Invalid entities: `fail`, or `quarantine`.")
 ]
-MaxErrors = Annotated[
-    int, typer.Option("--max-errors", metavar="N", help="Fail if more entities than this are quarantined.")
-]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
-]
-Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors that the input lacks.")]
+MaxErrors = Annotated[int, option("--max-errors", "N", "Fail if more entities than this are quarantined.")]
+Report = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rejected entities.")]
+Embed = Annotated[bool, switch("--embed", "Compute `@embed` vectors that the input lacks.")]
 
 
 def load(
@@ -292,13 +290,10 @@ def _report_lines(result: LoadReport, report: Path | None) -> Iterator[str]:
     yield f"{_target_branch(result)} {plane} in {rate}, {_commit_of(result)}"
 
 
-All = Annotated[
-    bool, typer.Option("--reembed-all", help="Also replace vectors of other models, and those set by hand.")
-]
-Clean = Annotated[bool, typer.Option("--clean", help="Delete the vectors.")]
+All = Annotated[bool, switch("--reembed-all", "Also replace vectors of other models, and those set by hand.")]
+Clean = Annotated[bool, switch("--clean", "Delete the vectors.")]
 Select = Annotated[
-    list[str] | None,
-    typer.Option("--select", metavar="[TYPE:]FIELD=VALUE", help="Only entities with this value; repeatable."),
+    list[str] | None, option("--select", "[TYPE:]FIELD=VALUE", "Only entities with this value; repeatable.")
 ]
 
 
