@@ -127,7 +127,9 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
         if use is not None:
             if "uri" in shared:
                 shared["uri"] = place_arguments(positionals, values, shared["uri"])
-            values["target"] = target = Target(path, capability, Flags(**shared), yes, quiet)
+            values["target"] = target = Target(
+                path, capability, Flags(**shared), yes, quiet, values.get("as_json", as_json)
+            )
             if positionals and not target.is_known:
                 reject_graph_alone(path, {name: values[name] for name in positionals}, hints)
         for name, group in groups.items():

@@ -21,6 +21,7 @@ from omnigraph.cli.history_output import (
 )
 from omnigraph.cli.options import (
     Branch,
+    CommitId,
     DryRun,
     Json,
     Master,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 BranchName = Annotated[str, argument("NAME", "Name of the branch.")]
 NewName = Annotated[str, argument("NEW", "New name of the branch.")]
 From = Annotated[str, option("--from", "NAME", "Branch, commit or tag to start from.")]
-
-
 StartAt = Annotated[str | None, option("--at", "ID", "Start at this commit, tag, `HEAD~1` or time.")]
 
 
@@ -95,13 +94,12 @@ def rename(target: Writes, name: BranchName, new_name: NewName) -> Output:
     return Output(document, [f"branch {name.strip()} is now {branch.name}"])
 
 
-def delete_branch(target: Destroys, name: BranchName, as_json: Json = False) -> int:
+def delete_branch(target: Destroys, name: BranchName) -> Output:
     target.announce()
-    target.confirm(f"deleting branch `{name}`", as_json=as_json)
+    target.confirm(f"deleting branch `{name}`")
     with target.open_to_write() as graph:
         graph.branches.delete(name)
-    document = {"uri": graph.uri, "name": name, **target.actor_json}
-    return Output(document, [f"deleted branch {name}"]).print(as_json=as_json)
+    return Output({"uri": graph.uri, "name": name, **target.actor_json}, [f"deleted branch {name}"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,9 +248,6 @@ def _conflict_hints(command: Sequence[str], conflicts: Sequence[Mapping[str, Any
         return
     yield f"all of both sides: omnigraph {shlex.join(command)} --dry-run --json"
     yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"
-
-
-CommitId = Annotated[str, argument("ID", "The commit: an id, a tag, a branch or `HEAD~1`.")]
 
 
 def replay(

@@ -70,13 +70,7 @@ def export(
     # Executors open versions by path, so pending links of the last publish have to be finished first.
     with target.store_to_write() as stored, progress_bar():
         report = pipeline.export(
-            stored,
-            out,
-            format_,
-            types=types or None,
-            **state.arguments,
-            engine=engine,
-            master=master,
+            stored, out, format_, types=types or None, **state.arguments, engine=engine, master=master
         )
     entities = plural(sum(report.entities.values()), "entity")
     echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
@@ -84,41 +78,11 @@ def export(
 
 
 # Endings of files that a directory is hardly called by.
-_FILE_ENDINGS: Final = frozenset(
-    [
-        "arrow",
-        "avro",
-        "csv",
-        "cypher",
-        "db",
-        "dot",
-        "feather",
-        "gexf",
-        "graphml",
-        "gv",
-        "gz",
-        "html",
-        "json",
-        "jsonl",
-        "md",
-        "ndjson",
-        "orc",
-        "parq",
-        "parquet",
-        "sql",
-        "sqlite",
-        "tar",
-        "tsv",
-        "txt",
-        "xls",
-        "xlsx",
-        "xml",
-        "yaml",
-        "yml",
-        "zip",
-        "zst",
-    ]
-)
+_FILE_ENDINGS: Final = {
+    "arrow", "avro", "csv", "cypher", "db", "dot", "feather", "gexf", "graphml", "gv", "gz",
+    "html", "json", "jsonl", "md", "ndjson", "orc", "parq", "parquet", "sql", "sqlite",
+    "tar", "tsv", "txt", "xls", "xlsx", "xml", "yaml", "yml", "zip", "zst",
+}  # fmt: skip
 
 
 def _check_folder_name(out: str, format_: str) -> None:

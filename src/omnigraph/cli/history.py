@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from omnigraph.cli.app import Reads
 from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
 from omnigraph.cli.options import (
+    CommitId,
     Json,
     Limit,
     Names,
@@ -30,7 +31,6 @@ from omnigraph.cli.output import (
     format_time,
     plural,
     print_json,
-    print_table,
     short_json,
     table,
     terminal_width,
@@ -106,13 +106,8 @@ def _values(image: Mapping[str, Any]) -> dict[str, Any]:
     return {**image.get("endpoints", {}), **image["properties"]}
 
 
-CommitId = Annotated[str, argument("ID", "The commit: an id, a tag, a branch or `HEAD~1`.")]
-
-
 CommitsMax = Annotated[int | None, option("--limit", "N", "Maximum number of commits.", min=1)]
 Before = Annotated[str | None, option("--before", "ID", "List commits before this one: the next page.")]
-
-
 Drawn = Annotated[bool, switch("--draw", "Draw how the commits follow from each other.")]
 
 
@@ -213,12 +208,7 @@ NewState = Annotated[str, argument("B", "The state to compare with.")]
 
 
 def diff(
-    target: Reads,
-    a: OldState,
-    b: NewState,
-    selection: Selection,
-    names: Names = "now",
-    as_json: Json = False,
+    target: Reads, a: OldState, b: NewState, selection: Selection, names: Names = "now", as_json: Json = False
 ) -> int:
     with target.open_to_read() as graph:
         difference = graph.diff(a, b, **selection.arguments, names=names, images=not as_json)
@@ -239,7 +229,7 @@ def diff(
         if values:
             columns.append("values")
             rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
-        print_table(columns, rows)
+        echo_lines(table(columns, rows))
     stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")

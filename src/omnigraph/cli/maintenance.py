@@ -99,7 +99,7 @@ def cleanup(
         return 0
     if not dry_run:
         target.announce()
-        target.confirm("cleanup", as_json=as_json)
+        target.confirm("cleanup")
     # A preview reads storage's time as the run does, which takes a handle that can write.
     with target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.cleanup(keep, age, dry_run=dry_run, confirm=not dry_run)

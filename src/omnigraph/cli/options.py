@@ -59,6 +59,7 @@ From = Annotated[str | None, option("--from", "NAME", "If the branch does not ex
 OfCluster = Annotated[
     str | None, option("--cluster", "CLUSTER", "Take what is applied to this cluster; `--graph` chooses one.")
 ]
+CommitId = Annotated[str, argument("ID", "The commit: an id, a tag, a branch or `HEAD~1`.")]
 Message = Annotated[str | None, option("-m --message", "TEXT", "Commit message: what the change is for.")]
 Snapshot = Annotated[
     str | None, option("--at --snapshot", "ID", "Read the state at this commit, tag, `HEAD~1` or time.")

@@ -94,11 +94,7 @@ class PipelineChoice(OptionGroup):
         return selected[0]
 
 
-def validate(
-    target: Reads,
-    choice: PipelineChoice,
-    queries: Queries = None,
-) -> Output:
+def validate(target: Reads, choice: PipelineChoice, queries: Queries = None) -> Output:
     from omnigraph import pipeline
 
     reports = []

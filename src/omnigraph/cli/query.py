@@ -245,12 +245,7 @@ def query(
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
-def explain(
-    target: Reads,
-    query_input: QueryInput,
-    state: ReadState,
-    analyze: Analyze = False,
-) -> Output:
+def explain(target: Reads, query_input: QueryInput, state: ReadState, analyze: Analyze = False) -> Output:
     source, values = query_input.source(), query_input.values()
     with target.open_to_read() as graph, name_diagnostics(source):
         explanation = graph.explain(source, values, name=query_input.name, **state.arguments, profile=analyze)
