@@ -288,8 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Read from the raw arguments, because they may not parse.
     as_json, is_debugging = "--json" in command_line, DEBUG in words
     try:
-        meant = None if VARIABLE in os.environ else find_command(command_line)[0]
-        status = build(command_line, meant)(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
+        app = build(command_line, find_command(command_line)[0])
+        status = app(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
         return _print_failure(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
@@ -384,20 +384,21 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
 _SWITCHES_OF: Final = {("commit", "list"): ("--graph", "--draw"), ("explain",): ("--profile", "--analyze")}
 
 
-def build(arguments: Sequence[str] = (), meant: Command | None = None) -> typer.Typer:
-    """Build the application, with a single command if only that is meant; imports what the arguments could mean."""
+def build(arguments: Sequence[str] = (), only: Command | None = None) -> typer.Typer:
+    """Build the application, with `only` one command if it is known; imports what the arguments could mean."""
     # Completion may concern any command.
     is_asked = VARIABLE in os.environ
+    commands = COMMANDS if only is None or is_asked else (only,)
+    names = {command.words[0] for command in commands}
     # Rich panels would double the start-up time of `--help`.
     plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_NO_CONVERSION}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
-    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items()}
+    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items() if name in names}
     for name, group in groups.items():
-        if meant is None or name == meant.words[0]:
-            app.add_typer(group, name=name)
-    for command in COMMANDS if meant is None else [meant]:
+        app.add_typer(group, name=name)
+    for command in commands:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
         is_meant = is_asked or set(command.words) <= set(arguments)

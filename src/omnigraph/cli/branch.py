@@ -103,7 +103,7 @@ def delete_branch(target: Destroys, name: BranchName) -> Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement(OptionGroup):
+class ResolutionOptions(OptionGroup):
     """How conflicts are resolved: by a file, for all alike, and one by one."""
 
     resolutions: ResolutionFile = None
@@ -152,13 +152,13 @@ def merge(
     delete_branch: DeleteBranch = False,
     dry_run: DryRun = False,
     *,
-    settled: Settlement,
+    options: ResolutionOptions,
     message: Message = None,
     engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
-    decisions = settled.resolutions_for(
+    decisions = options.resolutions_for(
         target, lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided)
     )
     is_in_process = target.is_served or dry_run
@@ -256,7 +256,7 @@ def replay(
     branch: Branch = "main",
     dry_run: DryRun = False,
     *,
-    settled: Settlement,
+    options: ResolutionOptions,
     message: Message = None,
     as_json: Json = False,
 ) -> int:
@@ -270,7 +270,7 @@ def replay(
         receipt: MergeReceipt = method(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
         return receipt
 
-    decisions = settled.resolutions_for(target, partial(run, dry_run=True))
+    decisions = options.resolutions_for(target, partial(run, dry_run=True))
     with open_graph_for(target, dry_run=dry_run) as graph:
         run_once = partial(run, graph, decisions, dry_run=dry_run)
         return run_and_report(graph, operation, words, run_once, as_json=as_json)

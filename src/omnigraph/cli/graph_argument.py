@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ def place_arguments(positionals: Sequence[str], values: dict[str, Any], last: st
     """Give the arguments of a command their places, and return the graph; `last` is what came after all of them."""
     for names, sort in _SORTERS.items():
         if names[0] in positionals:
-            typed = [values[name] for name in names] + [last]
-            lists = (value if isinstance(value, list | tuple) else [value] for value in typed)
+            filled = [values[name] for name in names] + [last]
+            lists = (value if isinstance(value, list | tuple) else [value] for value in filled)
             graph, *placed = sort([text for text in chain.from_iterable(lists) if text is not None])
             values.update(zip(names, placed, strict=True))
             return None if graph is None else str(graph)
@@ -79,38 +80,44 @@ def sort_load_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]
     return arguments[0], list(arguments[1:])
 
 
-def sort_pipeline_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the graph, which comes first, and the name of a pipeline; either may be left out.
+def sort_two_arguments(is_graph: Callable[[str], bool], arguments: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the graph, which comes first, and the other argument; either may be left out.
 
-    >>> sort_pipeline_arguments(["graph", "crm"]), sort_pipeline_arguments(["graph.omni"])
+    >>> sort_two_arguments(is_graph_address, ["graph", "crm"]), sort_two_arguments(is_graph_address, ["graph.omni"])
     (('graph', 'crm'), ('graph.omni', None))
-    >>> sort_pipeline_arguments(["crm"]), sort_pipeline_arguments([])
+    >>> sort_two_arguments(is_graph_address, ["crm"]), sort_two_arguments(is_graph_address, [])
     ((None, 'crm'), (None, None))
     """
     if len(arguments) == 1:
-        return (arguments[0], None) if is_graph_address(arguments[0]) else (None, arguments[0])
-    graph, name = arguments or (None, None)
-    return graph, name
+        return (arguments[0], None) if is_graph(arguments[0]) else (None, arguments[0])
+    graph, other = arguments or (None, None)
+    return graph, other
 
 
-def sort_schema_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the graph, which comes first, and the file of a schema; either may be left out.
+def is_query(text: str) -> bool:
+    """Return True for the text of a query, a `.gq` file, and `-`, which is standard input.
 
-    >>> sort_schema_arguments(["graph.omni", "schema.pg"]), sort_schema_arguments(["graph.omni"])
-    (('graph.omni', 'schema.pg'), ('graph.omni', None))
+    >>> [is_query(text) for text in ("queries.gq", "match { $p: A }", "delete A where k = 1", "graph.omni")]
+    [True, True, True, False]
     """
-    if len(arguments) == 1:
-        return (None, arguments[0]) if arguments[0].endswith(".pg") else (arguments[0], None)
-    graph, schema = arguments or (None, None)
-    return graph, schema
+    return is_query_text(text) or text.endswith(".gq") or text == "-"
+
+
+def is_graph_address(text: str) -> bool:
+    """Return True for a text that names a graph and cannot be the name of a query or pipeline.
+
+    >>> is_graph_address("graph.omni"), is_graph_address("s3://lake/graph"), is_graph_address("ecosystems")
+    (True, True, False)
+    """
+    return not text.isidentifier()
 
 
 # By the places of a command's own arguments. What may be left out is told by its look.
 _SORTERS: Final[Mapping[tuple[str, ...], Callable[[Sequence[str]], tuple[Any, ...]]]] = {
     ("query", "name"): sort_query_arguments,
     ("files",): sort_load_arguments,
-    ("pipeline_name",): sort_pipeline_arguments,
-    ("schema_file",): sort_schema_arguments,
+    ("pipeline_name",): partial(sort_two_arguments, is_graph_address),
+    ("schema_file",): partial(sort_two_arguments, lambda text: not text.endswith(".pg")),
 }
 
 
@@ -131,21 +138,3 @@ def reject_graph_alone(path: str, values: Mapping[str, Any], hints: Mapping[str,
     raise UsageError(
         f"`{graph}` is the graph, so an argument is missing; write `{path} {graph} {words}`", command=path, graph=graph
     )
-
-
-def is_query(text: str) -> bool:
-    """Return True for the text of a query, a `.gq` file, and `-`, which is standard input.
-
-    >>> [is_query(text) for text in ("queries.gq", "match { $p: A }", "delete A where k = 1", "graph.omni")]
-    [True, True, True, False]
-    """
-    return is_query_text(text) or text.endswith(".gq") or text == "-"
-
-
-def is_graph_address(text: str) -> bool:
-    """Return True for a text that names a graph and cannot be the name of a query.
-
-    >>> is_graph_address("graph.omni"), is_graph_address("s3://lake/graph"), is_graph_address("ecosystems")
-    (True, True, False)
-    """
-    return not text.isidentifier()
