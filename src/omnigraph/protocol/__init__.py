@@ -6,9 +6,10 @@ Implementations inherit these docstrings, and describe only the arguments that t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from omnigraph.docstrings import complete_docs
+from omnigraph.docstrings import merge_docstrings
 from omnigraph.part_protocols import ResolutionsInput
 from omnigraph.protocol.reads import HistoryProtocol, Params, ReadsProtocol
 
@@ -115,7 +116,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
         """
         ...
 
-    @complete_docs(load)
     def ingest(
         self,
         data: Any = None,
@@ -206,3 +206,8 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
     def __enter__(self) -> Any: ...
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
+
+
+GraphProtocol.ingest.__doc__ = merge_docstrings(
+    GraphProtocol.ingest.__doc__ or "", GraphProtocol.load.__doc__ or "", signature(GraphProtocol.load).parameters
+)
