@@ -49,6 +49,17 @@ def test_ingest_takes_what_a_load_takes(graph: og.Graph, tmp_path: Path, capsys:
         assert json.loads(capsys.readouterr().out)["total_entities"] == 2
 
 
+@pytest.mark.parametrize("command", ["ingest", "load"])
+def test_setting_of_spark_loads_there(
+    command: str, graph: og.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.ndjson").write_text(records(1))
+    options: dict[str, object] = {}
+    monkeypatch.setattr("omnigraph.pipeline.load", lambda *sources, **more: options.update(more) or graph.load([]))
+    assert main([command, str(tmp_path / "in.ndjson"), "--conf", "spark.ui.enabled=false"]) == 0
+    assert options["master"] == "local[*]"
+
+
 def test_ingest_refuses_wrong_data_once(graph: og.Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.ndjson").write_text('{"type": "Q", "data": {}}\n')
     assert main(["ingest", "--data", str(tmp_path / "in.ndjson")]) == 1

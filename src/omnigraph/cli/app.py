@@ -122,19 +122,19 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
     def call(**values: Any) -> int:
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
-        conf, as_json = shared.pop("conf", None), shared.pop("as_json", False)
+        conf, as_json = shared.pop("conf", None), values.get("as_json", shared.pop("as_json", False))
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
         if use is not None:
             if "uri" in shared:
                 shared["uri"] = place_arguments(positionals, values, shared["uri"])
-            values["target"] = target = Target(
-                path, capability, Flags(**shared), yes, quiet, values.get("as_json", as_json)
-            )
+            values["target"] = target = Target(path, capability, Flags(**shared), yes, quiet, as_json)
             if positionals and not target.is_known:
                 reject_graph_alone(path, {name: values[name] for name in positionals}, hints)
+        if conf:
+            values["master"] = values["master"] or "local[*]"
         for name, group in groups.items():
             values[name] = group(**{member.name: values.pop(member.name) for member in fields(group)})
-        with _spark_options(values, conf):
+        with _spark_options(conf):
             run_once = partial(_run, run, values, as_json=as_json)
             if use is None or not use.writes:
                 return run_once()
@@ -167,8 +167,8 @@ def _groups(hints: Mapping[str, Any]) -> dict[str, type[OptionGroup]]:
 
 
 @contextmanager
-def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`, which like `--master` runs the command on Spark."""
+def _spark_options(conf: Sequence[str] | None) -> Iterator[None]:
+    """Set the options of `--conf`."""
     if not conf:
         yield
         return
@@ -182,7 +182,6 @@ def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterat
                 f"`--conf {text}` is not a setting of Spark; write `--conf spark.NAME=VALUE`", option="--conf"
             )
         options[name] = value
-    values["master"] = values["master"] or "local[*]"
     with with_process_options(options):
         yield
 

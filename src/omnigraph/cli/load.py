@@ -94,10 +94,15 @@ class LoadOptions(OptionGroup):
         return [*(self.files or ()), *(self.data or ())]
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that every method of a graph has which loads."""
+        names = ("mode", "branch", "from_branch", "on_duplicate", "message")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def is_small(self) -> bool:
         """Whether one small write does: nothing is named that only a load into storage has."""
-        names = ("files", "data", "mode", "branch", "from_branch", "on_duplicate", "message")
-        return self == LoadOptions(**{name: getattr(self, name) for name in names})
+        return self == LoadOptions(files=self.files, data=self.data, **self.arguments)
 
 
 def load(target: Destroys, options: LoadOptions) -> Output:
@@ -144,16 +149,12 @@ def _load(target: Target, options: LoadOptions, files: Sequence[str]) -> Output:
             inputs or None,
             nodes=nodes,
             edges=edges,
-            mode=options.mode,
-            branch=options.branch,
-            from_branch=options.from_branch,
+            **options.arguments,
             job_id=options.job_id,
             on_error=options.on_error,
-            on_duplicate=options.on_duplicate,
             max_errors=options.max_errors,
             report=options.report,
             embed=options.embed,
-            message=options.message,
             engine=options.engine,
             master=options.master,
         )
@@ -168,14 +169,7 @@ def _ingest(target: Target, options: LoadOptions, files: Sequence[str]) -> Outpu
         )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(
-            records,
-            mode=options.mode,
-            on_duplicate=options.on_duplicate,
-            branch=options.branch,
-            from_branch=options.from_branch,
-            message=options.message,
-        )
+        receipt = graph.ingest(records, **options.arguments)
     written = f"{_target_branch(receipt)}, {_commit_of(receipt)}"
     return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written))
 
