@@ -7,13 +7,14 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import yaml
 from typer.models import ParameterInfo
 
 from omnigraph.cli import main
+from omnigraph.cli.app import own_parameters
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.limits import SERVER_SHUTDOWN_SECONDS_MAX
 from omnigraph.settings import SETTINGS
@@ -33,7 +34,7 @@ PORT = "8080"
 
 def known_options(command: str) -> set[str]:
     [known] = [c for c in COMMANDS if c.path == f"omnigraph {command}"]
-    hints = get_type_hints(known.run, include_extras=True).values()
+    hints = [parameter.annotation for parameter in own_parameters(known.run)]
     infos = [extra for hint in hints for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, ParameterInfo)]
     names = (name for info in infos for name in (info.default, *(info.param_decls or ())))
     return {name for name in names if isinstance(name, str)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_type_hints
@@ -14,6 +14,7 @@ from typer.models import ParameterInfo
 
 from omnigraph import limits
 from omnigraph.cli import main
+from omnigraph.cli.app import own_parameters
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.cli.output import Output
 from omnigraph.errors import ERRORS
@@ -120,14 +121,14 @@ def test_cli_page_describes_command_and_options(command: object) -> None:
     assert documented.keys() == options(known.run)
 
 
-def options(run: object) -> set[str]:
+def options(run: Callable[..., int | Output]) -> set[str]:
     """Return the options in the annotations of a command, the settings of a `--master`, and `--json` of its output."""
-    hints = get_type_hints(run, include_extras=True)
-    metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
+    hints = [parameter.annotation for parameter in own_parameters(run)]
+    metadata = [extra for hint in hints for extra in getattr(hint, "__metadata__", ())]
     told = (one for one in metadata if isinstance(one, ParameterInfo))
     names = (name for option in told for name in (option.default, *(option.param_decls or ())))
     declared = {name for name in names if isinstance(name, str)}
-    added = {"--conf": "--master" in declared, "--json": hints["return"] is Output}
+    added = {"--conf": "--master" in declared, "--json": get_type_hints(run)["return"] is Output}
     return declared | {option for option, is_added in added.items() if is_added}
 
 

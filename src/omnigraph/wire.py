@@ -278,11 +278,6 @@ class ChangeFilter:
     type: list[str] | None = field(default=None, metadata=argument("types"))
     op: list[Op] | None = field(default=None, metadata=argument("ops"))
 
-    @property
-    def filters(self) -> dict[str, Any]:
-        """The arguments of a graph's methods."""
-        return {"kinds": self.kind, "types": self.type, "ops": self.op}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(ChangeFilter):

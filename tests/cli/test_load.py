@@ -12,6 +12,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.limits import WRITE_ENTITIES_MAX
+from omnigraph.pipeline import LoadReport
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,22 @@ def test_ingest_takes_what_a_load_takes(graph: og.Graph, tmp_path: Path, capsys:
     for command in ("ingest", "load"):
         assert main([command, "--node", f"P={tmp_path / 'p.csv'}", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["total_entities"] == 2
+
+
+@pytest.mark.parametrize("command", ["ingest", "load"])
+def test_setting_of_spark_loads_there(
+    command: str, graph: og.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.ndjson").write_text(records(1))
+    masters: list[str] = []
+
+    def load(*sources: object, master: str, **options: object) -> LoadReport:
+        masters.append(master)
+        return graph.load([])
+
+    monkeypatch.setattr("omnigraph.pipeline.load", load)
+    assert main([command, str(tmp_path / "in.ndjson"), "--conf", "spark.ui.enabled=false"]) == 0
+    assert masters == ["local[*]"]
 
 
 def test_ingest_refuses_wrong_data_once(graph: og.Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
+from omnigraph.cli.app import own_parameters
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.cli.history_output import draw_history, resolve_conflicts, shorten_ids
 from omnigraph.errors import UsageError
@@ -215,7 +215,11 @@ def test_command_that_commits_takes_a_message(
 def test_every_command_that_commits_has_the_option() -> None:
     words = {" ".join(words[:2] if words[0] in ("branch", "schema", "index") else words[:1]) for words in WRITES}
     words |= {"embed", "repair"}
-    with_message = {" ".join(command.words) for command in COMMANDS if "message" in signature(command.run).parameters}
+    with_message = {
+        " ".join(command.words)
+        for command in COMMANDS
+        if any(parameter.name == "message" for parameter in own_parameters(command.run))
+    }
     assert with_message == words
 
 

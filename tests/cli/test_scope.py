@@ -14,7 +14,7 @@ import pytest
 from typer.models import ParameterInfo
 
 from omnigraph.cli import main
-from omnigraph.cli.app import TargetUse, put_command_first
+from omnigraph.cli.app import TargetUse, own_parameters, put_command_first
 from omnigraph.cli.commands import COMMANDS, Command
 from omnigraph.cli.config import (
     Alias,
@@ -94,7 +94,7 @@ def test_command_has_the_capability_that_is_written_down(command: Command) -> No
 
 
 def own_options(command: Command) -> set[str]:
-    hints = get_type_hints(command.run, include_extras=True).values()
+    hints = [parameter.annotation for parameter in own_parameters(command.run)]
     told = (one for hint in hints for one in getattr(hint, "__metadata__", ()) if isinstance(one, ParameterInfo))
     return {name for one in told for name in (one.default, *(one.param_decls or ())) if isinstance(name, str)}
 

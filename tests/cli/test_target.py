@@ -29,38 +29,38 @@ class Terminal(io.StringIO):
         return True
 
 
-def target(uri: str | None = None, *, server: str | None = None, yes: bool = False, quiet: bool = False) -> Target:
+def target(uri: str | None = None, *, server: str | None = None, **options: bool) -> Target:
     flags = Flags(store=uri, server=server, graph=None if server is None else "supply")
-    return Target("omnigraph ingest", Capability.ANY, flags, yes, quiet)
+    return Target("omnigraph ingest", Capability.ANY, flags, **options)
 
 
 @pytest.mark.parametrize("answer", ["yes", "y", " YES "])
 def test_confirm_person_says_yes_goes_on(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
-    target(REMOTE).confirm("deleting", as_json=False)
+    target(REMOTE).confirm("deleting")
 
 
 @pytest.mark.parametrize("answer", ["no", "", "yep"])
 def test_confirm_person_says_anything_else_is_refused(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
     with pytest.raises(UsageError) as caught:
-        target(REMOTE).confirm("deleting", as_json=False)
+        target(REMOTE).confirm("deleting")
     assert "nothing was changed" in caught.value.message
 
 
 @pytest.mark.parametrize(("stdin", "as_json"), [(io.StringIO("yes\n"), False), (Terminal("yes\n"), True)])
 def test_confirm_nobody_to_ask_is_refused(stdin: io.StringIO, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", stdin)
-    for place in (target(REMOTE), target(server="http://localhost:1")):
+    for place in (target(REMOTE, as_json=as_json), target(server="http://localhost:1", as_json=as_json)):
         with pytest.raises(UsageError) as caught:
-            place.confirm("deleting", as_json=as_json)
+            place.confirm("deleting")
         assert "--yes" in caught.value.message
 
 
 @pytest.mark.parametrize(("uri", "yes"), [(REMOTE, True), ("g.omni", False), ("file:///g.omni", False)])
 def test_confirm_asks_nothing_when_local_or_told_yes(uri: str, yes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    target(uri, yes=yes).confirm("deleting", as_json=True)
+    target(uri, yes=yes, as_json=True).confirm("deleting")
 
 
 def test_address_given_twice_the_same_is_one() -> None:

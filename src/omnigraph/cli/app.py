@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
@@ -22,9 +22,11 @@ from typer.exceptions import TyperException
 from typer.models import ArgumentInfo
 
 from omnigraph import __version__
-from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
+from omnigraph.cli.commands import COMMANDS, GROUPS, Command, find_command
+from omnigraph.cli.conversion import PlainValue
 from omnigraph.cli.git_words import ARGUMENT_WORDS, GIT_WORDS, GROUP_WORDS
-from omnigraph.cli.options import Json, is_query_text
+from omnigraph.cli.graph_argument import place_arguments, reject_graph_alone
+from omnigraph.cli.options import Json, OptionGroup
 from omnigraph.cli.output import (
     Output,
     discard_output,
@@ -44,10 +46,6 @@ from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 # The environment variable by which shells request completions; Click derives its name from the command's name.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
-
-
-# An argument that is a file to load, and not a graph.
-_DATA_FILE: Final = re.compile(r"\.(ndjson|jsonl|json|csv|tsv|parquet|parq)(\.\w+)?$|^-$")
 
 
 ShellName = Annotated[
@@ -109,45 +107,34 @@ Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
 
 def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
     """Add the shared options to a command, which receives them as one `Target`, and `--json` if it returns `Output`."""
-    hints = get_type_hints(run, include_extras=True)
-    # Keyword parameters: their order only matters for the help text.
-    parameters = [
-        parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY)
-        for parameter in Signature.from_callable(run).parameters.values()
-    ]
+    groups = _groups(get_type_hints(run))
+    parameters = own_parameters(run)
+    hints = {parameter.name: parameter.annotation for parameter in parameters}
     use = _target_use(hints.get("target"))
     positionals = [name for name, hint in hints.items() if _is_positional(hint)]
     added = _parameters(capability, use)
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
-    if hints["return"] is Output:
+    if get_type_hints(run)["return"] is Output:
         added.insert(0, Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**values: Any) -> int:
         shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
         yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
-        conf, as_json = shared.pop("conf", None), shared.pop("as_json", False)
+        conf, as_json = shared.pop("conf", None), values.get("as_json", shared.pop("as_json", False))
         shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
-        if use is not None and "query" in positionals:
-            arguments = [text for text in (values["query"], values["name"], shared["uri"]) if text is not None]
-            shared["uri"], values["query"], values["name"] = sort_query_arguments(arguments)
-        elif use is not None and "files" in positionals:
-            arguments = [*(values["files"] or ()), *([shared["uri"]] if shared["uri"] is not None else [])]
-            shared["uri"], values["files"] = sort_load_arguments(arguments)
-        elif use is not None and "pipeline_name" in positionals:
-            arguments = [text for text in (values["pipeline_name"], shared["uri"]) if text is not None]
-            shared["uri"], values["pipeline_name"] = sort_pipeline_arguments(arguments)
-        elif use is not None and "schema_file" in positionals:
-            arguments = [text for text in (values["schema_file"], shared["uri"]) if text is not None]
-            shared["uri"], values["schema_file"] = sort_schema_arguments(arguments)
-        elif use is not None and positionals:
-            _take_graph_from_front(positionals, values, shared)
         if use is not None:
-            values["target"] = target = Target(path, capability, Flags(**shared), yes, quiet)
+            if "uri" in shared:
+                shared["uri"] = place_arguments(positionals, values, shared["uri"])
+            values["target"] = target = Target(path, capability, Flags(**shared), yes, quiet, as_json)
             if positionals and not target.is_known:
-                _reject_graph_alone(path, {name: values[name] for name in positionals}, hints)
-        with _spark_options(values, conf):
+                reject_graph_alone(path, {name: values[name] for name in positionals}, hints)
+        if conf:
+            values["master"] = values["master"] or "local[*]"
+        for name, group in groups.items():
+            values[name] = group(**{member.name: values.pop(member.name) for member in fields(group)})
+        with _spark_options(conf):
             run_once = partial(_run, run, values, as_json=as_json)
             if use is None or not use.writes:
                 return run_once()
@@ -159,9 +146,29 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
     return call
 
 
+def own_parameters(run: Callable[..., int | Output]) -> list[Parameter]:
+    """Return the parameters of a command, with those of its groups; their order only matters for the help text."""
+    hints, parameters = get_type_hints(run, include_extras=True), []
+    groups = _groups(hints)
+    for parameter in Signature.from_callable(run).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
+            continue
+        of_group = get_type_hints(group, include_extras=True)
+        parameters += [
+            Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=of_group[item.name])
+            for item in fields(group)
+        ]
+    return parameters
+
+
+def _groups(hints: Mapping[str, Any]) -> dict[str, type[OptionGroup]]:
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, OptionGroup)}
+
+
 @contextmanager
-def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`, which like `--master` runs the command on Spark."""
+def _spark_options(conf: Sequence[str] | None) -> Iterator[None]:
+    """Set the options of `--conf`."""
     if not conf:
         yield
         return
@@ -175,7 +182,6 @@ def _spark_options(values: dict[str, Any], conf: Sequence[str] | None) -> Iterat
                 f"`--conf {text}` is not a setting of Spark; write `--conf spark.NAME=VALUE`", option="--conf"
             )
         options[name] = value
-    values["master"] = values["master"] or "local[*]"
     with with_process_options(options):
         yield
 
@@ -199,124 +205,17 @@ def _run_write(run: Callable[[], int]) -> int:
         raise
 
 
-def _take_graph_from_front(positionals: Sequence[str], values: dict[str, Any], shared: dict[str, Any]) -> None:
-    """Take the graph from the first argument if there is one more than the command has of its own.
-
-    Arguments fill their places from the left, so the place of the graph, the last, holds the last argument.
-    """
-    first, last = values[positionals[0]], shared["uri"]
-    if last is not None:
-        arguments = [values[name] for name in positionals[1:]] + [last]
-        shared["uri"] = str(first)
-        values.update((name, type(values[name])(text)) for name, text in zip(positionals, arguments, strict=True))
-
-
-def sort_query_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Return the graph, the query (a file or its text) and the name of a query among arguments.
-
-    The graph comes first. A single argument beside a query file or text is the graph before it, and the name after it;
-    without such a neighbour, it is the graph if it cannot be the name of a query.
-
-    >>> sort_query_arguments(["graph.omni", "queries.gq", "ecosystems"])
-    ('graph.omni', 'queries.gq', 'ecosystems')
-    >>> sort_query_arguments(["graph", "match { … }"]), sort_query_arguments(["queries.gq", "ecosystems"])
-    (('graph', 'match { … }', None), (None, 'queries.gq', 'ecosystems'))
-    >>> sort_query_arguments(["ecosystems"]), sort_query_arguments(["graph.omni"])
-    ((None, None, 'ecosystems'), ('graph.omni', None, None))
-    """
-    queries = [text for text in arguments if is_query(text)]
-    others = [text for text in arguments if not is_query(text)]
-    is_graph_first = bool(others) and (
-        len(others) > 1 or is_graph_address(others[0]) or (bool(queries) and arguments[0] == others[0])
-    )
-    graph, *names = others if is_graph_first else [None, *others]
-    if len(queries) > 1 or len(names) > 1:
-        first, second = (queries if len(queries) > 1 else names)[:2]
-        noun = "queries" if len(queries) > 1 else "names of queries"
-        raise UsageError(f"`{first}` and `{second}` are two {noun}; give one of them")
-    return graph, next(iter(queries), None), next(iter(names), None)
-
-
-def sort_load_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return the graph, which comes first, and the files to load; a file that comes first leaves the graph out.
-
-    >>> sort_load_arguments(["graph.omni", "a.ndjson", "more/"]), sort_load_arguments(["a.ndjson.gz"])
-    (('graph.omni', ['a.ndjson', 'more/']), (None, ['a.ndjson.gz']))
-    """
-    if not arguments or _DATA_FILE.search(arguments[0]):
-        return None, list(arguments)
-    return arguments[0], list(arguments[1:])
-
-
-def sort_pipeline_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the graph, which comes first, and the name of a pipeline; either may be left out.
-
-    >>> sort_pipeline_arguments(["graph", "crm"]), sort_pipeline_arguments(["graph.omni"])
-    (('graph', 'crm'), ('graph.omni', None))
-    >>> sort_pipeline_arguments(["crm"]), sort_pipeline_arguments([])
-    ((None, 'crm'), (None, None))
-    """
-    if len(arguments) == 1:
-        return (arguments[0], None) if is_graph_address(arguments[0]) else (None, arguments[0])
-    graph, name = arguments or (None, None)
-    return graph, name
-
-
-def sort_schema_arguments(arguments: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the graph, which comes first, and the file of a schema; either may be left out.
-
-    >>> sort_schema_arguments(["graph.omni", "schema.pg"]), sort_schema_arguments(["graph.omni"])
-    (('graph.omni', 'schema.pg'), ('graph.omni', None))
-    """
-    if len(arguments) == 1:
-        return (None, arguments[0]) if arguments[0].endswith(".pg") else (arguments[0], None)
-    graph, schema = arguments or (None, None)
-    return graph, schema
-
-
-def _reject_graph_alone(path: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Say what to write where a graph takes the place of another argument, because one is missing."""
-    texts = [text for text in values.values() if isinstance(text, str)]
-    graph = next((text for text in texts if "://" in text or text.endswith(".omni") or os.path.isdir(text)), None)
-    if graph is None:
-        return
-    names = [
-        str(item.metavar)
-        for name in values
-        for item in getattr(hints[name], "__metadata__", ())
-        if isinstance(item, ArgumentInfo)
-    ]
-    other_texts = [text for text in texts if text != graph]
-    words = " ".join([*other_texts, *names[len(other_texts) :]])
-    raise UsageError(
-        f"`{graph}` is the graph, so an argument is missing; write `{path} {graph} {words}`", command=path, graph=graph
-    )
-
-
-def is_query(text: str) -> bool:
-    """Return True for the text of a query, a `.gq` file, and `-`, which is standard input.
-
-    >>> [is_query(text) for text in ("queries.gq", "match { $p: A }", "delete A where k = 1", "graph.omni")]
-    [True, True, True, False]
-    """
-    return is_query_text(text) or text.endswith(".gq") or text == "-"
-
-
-def is_graph_address(text: str) -> bool:
-    """Return True for a text that names a graph and cannot be the name of a query.
-
-    >>> is_graph_address("graph.omni"), is_graph_address("s3://lake/graph"), is_graph_address("ecosystems")
-    (True, True, False)
-    """
-    return not text.isidentifier()
-
-
 def _is_positional(hint: object) -> bool:
     return any(isinstance(item, ArgumentInfo) for item in getattr(hint, "__metadata__", ()))
 
 
 class _GraphFirst(TyperCommand):
-    """Shows the graph before the arguments of the command, where it is to be typed."""
+    """Shows the graph before the arguments of the command, where it is to be typed; values need no pydantic."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            parameter.get_runtime_param = partial(PlainValue, parameter.get_runtime_param)  # type: ignore[attr-defined]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         options, *arguments = super().collect_usage_pieces(ctx)
@@ -388,7 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Read from the raw arguments, because they may not parse.
     as_json, is_debugging = "--json" in command_line, DEBUG in words
     try:
-        status = build(command_line)(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
+        app = build(command_line, find_command(command_line)[0])
+        status = app(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
         return _print_failure(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
@@ -483,19 +383,21 @@ def put_command_first(arguments: Sequence[str]) -> list[str]:
 _SWITCHES_OF: Final = {("commit", "list"): ("--graph", "--draw"), ("explain",): ("--profile", "--analyze")}
 
 
-def build(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Build the application; only commands that the arguments could mean are imported."""
+def build(arguments: Sequence[str] = (), only: Command | None = None) -> typer.Typer:
+    """Build the application, with `only` one command if it is known; imports what the arguments could mean."""
     # Completion may concern any command.
     is_asked = VARIABLE in os.environ
+    commands = COMMANDS if only is None or is_asked else (only,)
+    names = {command.words[0] for command in commands}
     # Rich panels would double the start-up time of `--help`.
     plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_NO_CONVERSION}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
-    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items()}
+    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items() if name in names}
     for name, group in groups.items():
         app.add_typer(group, name=name)
-    for command in COMMANDS:
+    for command in commands:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
         is_meant = is_asked or set(command.words) <= set(arguments)

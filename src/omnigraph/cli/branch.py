@@ -6,11 +6,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from omnigraph.cli.app import Destroys, Reads, Writes
 from omnigraph.cli.history_output import (
@@ -23,16 +21,21 @@ from omnigraph.cli.history_output import (
 )
 from omnigraph.cli.options import (
     Branch,
+    CommitId,
     DryRun,
     Json,
     Master,
     Message,
+    OptionGroup,
     Ours,
     ReadBranch,
     ResolutionFile,
     Take,
     Theirs,
     Where,
+    argument,
+    option,
+    switch,
 )
 from omnigraph.cli.output import Output, echo, echo_lines, echo_styled, format_time, plural, print_json, table
 from omnigraph.errors import MergeConflict, PolicyDenied, UsageError
@@ -46,12 +49,10 @@ if TYPE_CHECKING:
     from omnigraph.public_values import Commit, MergeReceipt
 
 
-BranchName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the branch.")]
-NewName = Annotated[str, typer.Argument(metavar="NEW", help="New name of the branch.")]
-From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commit or tag to start from.")]
-
-
-StartAt = Annotated[str | None, typer.Option("--at", metavar="ID", help="Start at this commit, tag, `HEAD~1` or time.")]
+BranchName = Annotated[str, argument("NAME", "Name of the branch.")]
+NewName = Annotated[str, argument("NEW", "New name of the branch.")]
+From = Annotated[str, option("--from", "NAME", "Branch, commit or tag to start from.")]
+StartAt = Annotated[str | None, option("--at", "ID", "Start at this commit, tag, `HEAD~1` or time.")]
 
 
 def create_branch(target: Writes, name: BranchName, from_: From = "main", at: StartAt = None) -> Output:
@@ -93,18 +94,55 @@ def rename(target: Writes, name: BranchName, new_name: NewName) -> Output:
     return Output(document, [f"branch {name.strip()} is now {branch.name}"])
 
 
-def delete_branch(target: Destroys, name: BranchName, as_json: Json = False) -> int:
+def delete_branch(target: Destroys, name: BranchName) -> Output:
     target.announce()
-    target.confirm(f"deleting branch `{name}`", as_json=as_json)
+    target.confirm(f"deleting branch `{name}`")
     with target.open_to_write() as graph:
         graph.branches.delete(name)
-    document = {"uri": graph.uri, "name": name, **target.actor_json}
-    return Output(document, [f"deleted branch {name}"]).print(as_json=as_json)
+    return Output({"uri": graph.uri, "name": name, **target.actor_json}, [f"deleted branch {name}"])
 
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Branch to merge.")]
-Into = Annotated[str, typer.Option("--into", metavar="NAME", help="Branch to merge into.")]
-DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the source after the merge.")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolutionOptions(OptionGroup):
+    """How conflicts are resolved: by a file, for all alike, and one by one."""
+
+    resolutions: ResolutionFile = None
+    ours: Ours = False
+    theirs: Theirs = False
+    take: Take = None
+
+    def resolutions_for(self, target: Target, run_dry: Callable[[Any, Any], MergeReceipt]) -> ResolutionsInput:
+        """Return the resolutions of the file, and those of the other options for conflicts that a dry run finds."""
+        from omnigraph.engine.merge.conflicts import resolution_objects
+
+        if self.ours and self.theirs:
+            raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
+        side = "ours" if self.ours else "theirs" if self.theirs else None
+        decisions = sys.stdin.buffer.read() if str(self.resolutions) == "-" else self.resolutions
+        takes = self.take or ()
+        if side is None and not takes:
+            return decisions
+        # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
+        of_schema = {text for text in takes if ":" not in text.rpartition("=")[0]}
+        resolutions, settled = resolution_objects(decisions), set[str]()
+        with target.open_to_read() as graph:
+            while True:
+                conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
+                is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
+                open_takes = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
+                settled |= of_schema if is_schema else set()
+                new_resolutions = [
+                    item for item in resolve_conflicts(conflicts, side, open_takes) if item not in resolutions
+                ]
+                resolutions = [*resolutions, *new_resolutions]
+                # A dry run that stops at so many conflicts has not found the others.
+                if not new_resolutions or not (is_schema or len(conflicts) >= MERGE_CONFLICTS_MAX):
+                    return resolutions
+
+
+Source = Annotated[str, argument("SOURCE", "Branch to merge.")]
+Into = Annotated[str, option("--into", "NAME", "Branch to merge into.")]
+DeleteBranch = Annotated[bool, switch("--delete-branch", "Delete the source after the merge.")]
 
 
 def merge(
@@ -113,21 +151,15 @@ def merge(
     into: Into = "main",
     delete_branch: DeleteBranch = False,
     dry_run: DryRun = False,
-    resolutions: ResolutionFile = None,
-    ours: Ours = False,
-    theirs: Theirs = False,
-    take: Take = None,
+    *,
+    options: ResolutionOptions,
     message: Message = None,
     engine: Where = "auto",
     master: Master = None,
     as_json: Json = False,
 ) -> int:
-    decisions = _decide(
-        target,
-        read_resolutions(resolutions),
-        _chosen_side(ours, theirs),
-        take or (),
-        lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided),
+    decisions = options.resolutions_for(
+        target, lambda graph, decided: graph.branches.merge(source, into, dry_run=True, resolutions=decided)
     )
     is_in_process = target.is_served or dry_run
     if is_in_process and (engine == "spark" or master is not None):
@@ -144,47 +176,6 @@ def merge(
             run = partial(pipeline.merge, graph, source, into, engine=engine, master=master)
         merge = partial(run, delete_branch=delete_branch, resolutions=decisions, message=message)
         return run_and_report(graph, operation, command, merge, as_json=as_json)
-
-
-def _chosen_side(ours: bool, theirs: bool) -> str | None:
-    if ours and theirs:
-        raise UsageError("`--ours` and `--theirs` contradict each other; give one of them")
-    return "ours" if ours else "theirs" if theirs else None
-
-
-def _decide(
-    target: Target,
-    decisions: ResolutionsInput,
-    side: str | None,
-    takes: Sequence[str],
-    run_dry: Callable[[Any, Any], MergeReceipt],
-) -> ResolutionsInput:
-    """Return the resolutions of a file and those of `side` and `--take`, for conflicts that a dry run finds."""
-    from omnigraph.engine.merge.conflicts import resolution_objects
-
-    if side is None and not takes:
-        return decisions
-    # `TYPE:ID` is an entity, `TYPE` alone the schema, whose conflicts come first.
-    of_schema = {text for text in takes if ":" not in text.rpartition("=")[0]}
-    resolutions, settled = resolution_objects(decisions), set[str]()
-    with target.open_to_read() as graph:
-        while True:
-            conflicts = [item.to_json() for item in run_dry(graph, resolutions).conflicts]
-            is_schema = any(conflict["kind"] in SCHEMA_KINDS for conflict in conflicts)
-            open_takes = [text for text in takes if text not in settled and (text in of_schema or not is_schema)]
-            settled |= of_schema if is_schema else set()
-            new_resolutions = [
-                item for item in resolve_conflicts(conflicts, side, open_takes) if item not in resolutions
-            ]
-            resolutions = [*resolutions, *new_resolutions]
-            # A dry run that stops at so many conflicts has not found the others.
-            if not new_resolutions or not (is_schema or len(conflicts) >= MERGE_CONFLICTS_MAX):
-                return resolutions
-
-
-def read_resolutions(file: Path | None) -> Path | bytes | None:
-    """Return the resolutions as the engine accepts them; `-` reads standard input."""
-    return sys.stdin.buffer.read() if str(file) == "-" else file
 
 
 def open_graph_for(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
@@ -259,18 +250,13 @@ def _conflict_hints(command: Sequence[str], conflicts: Sequence[Mapping[str, Any
     yield "resolve all with --ours or --theirs, or one with --take TYPE:ID.PROPERTY=ours; or use --resolutions FILE"
 
 
-CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
-
-
 def replay(
     target: Writes,
     commit_id: CommitId,
     branch: Branch = "main",
     dry_run: DryRun = False,
-    resolutions: ResolutionFile = None,
-    ours: Ours = False,
-    theirs: Theirs = False,
-    take: Take = None,
+    *,
+    options: ResolutionOptions,
     message: Message = None,
     as_json: Json = False,
 ) -> int:
@@ -284,18 +270,14 @@ def replay(
         receipt: MergeReceipt = method(commit_id, branch, dry_run=dry_run, resolutions=decided, message=message)
         return receipt
 
-    side, run_dry = _chosen_side(ours, theirs), partial(run, dry_run=True)
-    decisions = _decide(target, read_resolutions(resolutions), side, take or (), run_dry)
+    decisions = options.resolutions_for(target, partial(run, dry_run=True))
     with open_graph_for(target, dry_run=dry_run) as graph:
         run_once = partial(run, graph, decisions, dry_run=dry_run)
         return run_and_report(graph, operation, words, run_once, as_json=as_json)
 
 
-TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="ID", help="State to tag: a commit, `HEAD~1` or a time; default the newest."),
-]
+TagName = Annotated[str, argument("NAME", "The tag.")]
+At = Annotated[str | None, option("--at", "ID", "State to tag: a commit, `HEAD~1` or a time; default the newest.")]
 
 
 def create_tag(target: Writes, name: TagName, at: At = None, branch: ReadBranch = None) -> Output:

@@ -2,55 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from omnigraph.cli.config import read_config
-from omnigraph.cli.options import Json
-from omnigraph.cli.output import echo, plural, print_json, print_table
+from omnigraph.cli.options import Json, argument, option, switch
+from omnigraph.cli.output import Output, echo, echo_lines, plural, table
 from omnigraph.clock import pause
 from omnigraph.limits import CLUSTER_WATCH_SECONDS
 
 if TYPE_CHECKING:
     from omnigraph.cluster import Cluster, Report
 
-ConfigDir = Annotated[Path, typer.Option("--config", metavar="DIR", help="Folder with `cluster.yaml`.")]
-Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Actor to record in the ledger and commits.")]
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Resource to approve, such as `graph.old`.")]
-LockId = Annotated[str, typer.Argument(metavar="LOCK_ID", help="ID of the lock, as `cluster status` shows it.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is approved; kept in the ledger.")]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Number of revisions to show.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, and show drift when it changes.")]
-Every = Annotated[int, typer.Option("--every", metavar="SECONDS", min=1, help="With `--watch`: time between looks.")]
+ConfigDir = Annotated[Path, option("--config", "DIR", "Folder with `cluster.yaml`.")]
+Actor = Annotated[str | None, option("--as", "ACTOR", "Actor to record in the ledger and commits.")]
+Address = Annotated[str, argument("ADDRESS", "Resource to approve, such as `graph.old`.")]
+LockId = Annotated[str, argument("LOCK_ID", "ID of the lock, as `cluster status` shows it.")]
+Reason = Annotated[str, option("--reason", "TEXT", "Why it is approved; kept in the ledger.")]
+Limit = Annotated[int, option("--limit", "N", "Number of revisions to show.", min=1)]
+Watch = Annotated[bool, switch("--watch", "Look again and again, and show drift when it changes.")]
+Every = Annotated[int, option("--every", "SECONDS", "With `--watch`: time between looks.", min=1)]
 
 
-def validate(config: ConfigDir = Path(), as_json: Json = False) -> int:
-    return _run(config, None, lambda cluster: cluster.validate(), as_json, _show_resources)
+def validate(config: ConfigDir = Path()) -> Output:
+    return _run(config, None, lambda cluster: cluster.validate(), _resource_lines)
 
 
-def plan(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
-    return _run(config, actor, lambda cluster: cluster.plan(), as_json, _show_changes)
+def plan(config: ConfigDir = Path(), actor: Actor = None) -> Output:
+    return _run(config, actor, lambda cluster: cluster.plan(), _change_lines)
 
 
-def apply(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
-    return _run(config, actor, lambda cluster: cluster.apply(), as_json, _show_apply)
+def apply(config: ConfigDir = Path(), actor: Actor = None) -> Output:
+    return _run(config, actor, lambda cluster: cluster.apply(), _apply_lines)
 
 
-def approve(
-    address: Address, config: ConfigDir = Path(), reason: Reason = "", actor: Actor = None, as_json: Json = False
-) -> int:
-    return _run(config, actor, lambda cluster: cluster.approve(address, reason), as_json, _show_approval)
+def approve(address: Address, config: ConfigDir = Path(), reason: Reason = "", actor: Actor = None) -> Output:
+    return _run(config, actor, lambda cluster: cluster.approve(address, reason), _approval_lines)
 
 
-def status(config: ConfigDir = Path(), as_json: Json = False) -> int:
-    return _run(config, None, lambda cluster: cluster.status(), as_json, _show_status)
+def status(config: ConfigDir = Path()) -> Output:
+    return _run(config, None, lambda cluster: cluster.status(), _status_lines)
 
 
-def diff(config: ConfigDir = Path(), as_json: Json = False) -> int:
-    return _run(config, None, lambda cluster: cluster.diff(), as_json, _show_diffs)
+def diff(config: ConfigDir = Path()) -> Output:
+    return _run(config, None, lambda cluster: cluster.diff(), _diff_lines)
 
 
 def refresh(
@@ -62,7 +58,7 @@ def refresh(
 ) -> int:
     if watch:
         return _watch(config, actor, every, as_json)
-    return _run(config, actor, lambda cluster: cluster.refresh(), as_json, _show_observations)
+    return _run(config, actor, lambda cluster: cluster.refresh(), _observation_lines).print(as_json=as_json)
 
 
 def _watch(config: Path, actor: str | None, every: int, as_json: bool) -> int:
@@ -73,37 +69,30 @@ def _watch(config: Path, actor: str | None, every: int, as_json: bool) -> int:
         findings = [finding.to_json() for finding in report.findings]
         if findings != shown:
             shown = findings
-            _print_report(report, as_json, _show_observations)
+            _output(report, _observation_lines).print(as_json=as_json)
             if not findings and not as_json:
                 echo("no drift")
         pause(every)
 
 
-def import_graphs(config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
-    return _run(config, actor, lambda cluster: cluster.import_(), as_json, _show_observations)
+def import_graphs(config: ConfigDir = Path(), actor: Actor = None) -> Output:
+    return _run(config, actor, lambda cluster: cluster.import_(), _observation_lines)
 
 
-def force_unlock(lock_id: LockId, config: ConfigDir = Path(), actor: Actor = None, as_json: Json = False) -> int:
-    def show(members: dict[str, Any]) -> None:
-        echo(f"released the lock {members['unlocked']}")
-
-    return _run(config, actor, lambda cluster: cluster.force_unlock(lock_id), as_json, show)
+def force_unlock(lock_id: LockId, config: ConfigDir = Path(), actor: Actor = None) -> Output:
+    return _run(config, actor, lambda cluster: cluster.force_unlock(lock_id), _unlock_lines)
 
 
-def history(config: ConfigDir = Path(), limit: Limit = 20, as_json: Json = False) -> int:
-    return _run(config, None, lambda cluster: cluster.history(limit), as_json, _show_history)
+def history(config: ConfigDir = Path(), limit: Limit = 20) -> Output:
+    return _run(config, None, lambda cluster: cluster.history(limit), _history_lines)
 
 
-def _run(
-    config: Path,
-    actor: str | None,
-    command: Callable[[Cluster], Report],
-    as_json: bool,
-    show: Callable[[dict[str, Any]], None],
-) -> int:
-    report = _report(config, actor, command)
-    _print_report(report, as_json, show)
-    return 0 if report.ok else 1
+# The text of what a command has found.
+Lines = Callable[[dict[str, Any]], Iterator[str]]
+
+
+def _run(config: Path, actor: str | None, command: Callable[[Cluster], Report], lines: Lines) -> Output:
+    return _output(_report(config, actor, command), lines)
 
 
 def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report]) -> Report:
@@ -121,34 +110,34 @@ def _report(config: Path, actor: str | None, command: Callable[[Cluster], Report
         return Report(str(config), (error(failure.code, str(path), failure.message),))
 
 
-def _print_report(report: Report, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    if as_json:
-        print_json(report.to_json())
-        return
-    for finding in report.findings:
-        echo(finding.render(), err=True)
+def _output(report: Report, lines: Lines) -> Output:
+    return Output(report.to_json(), _report_lines(report, lines), 0 if report.ok else 1)
+
+
+def _report_lines(report: Report, lines: Lines) -> Iterator[str]:
+    echo_lines((finding.render() for finding in report.findings), err=True)
     if report.members:
-        show({"ok": report.ok, **report.members})
+        yield from lines({"ok": report.ok, **report.members})
 
 
-def _show_resources(members: dict[str, Any]) -> None:
-    print_table(
+def _resource_lines(members: dict[str, Any]) -> Iterator[str]:
+    yield from table(
         ["resource", "digest"], ([address, digest[:12]] for address, digest in members["resource_digests"].items())
     )
     outcome = "ok" if members["ok"] else "not valid: see the errors"
-    echo(f"{plural(len(members['resources']), 'resource')}: {outcome}")
+    yield f"{plural(len(members['resources']), 'resource')}: {outcome}"
 
 
-def _show_changes(members: dict[str, Any]) -> None:
+def _change_lines(members: dict[str, Any]) -> Iterator[str]:
     from omnigraph.lang.migrate.step import Step
 
     changes = members["changes"]
     rows = ([item["operation"], item["resource"], item["disposition"], _detail(item)] for item in changes)
-    print_table(["operation", "resource", "disposition", "detail"], rows)
+    yield from table(["operation", "resource", "disposition", "detail"], rows)
     for change in changes:
         for step in (change["migration"] or {"steps": []})["steps"]:
-            echo(f"{change['resource']}: {Step.from_json(step).render()}")
-    echo(plural(len(changes), "change"))
+            yield f"{change['resource']}: {Step.from_json(step).render()}"
+    yield plural(len(changes), "change")
 
 
 def _detail(change: dict[str, Any]) -> str:
@@ -158,52 +147,55 @@ def _detail(change: dict[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _show_apply(members: dict[str, Any]) -> None:
-    _show_changes(members)
+def _apply_lines(members: dict[str, Any]) -> Iterator[str]:
+    yield from _change_lines(members)
     state = "converged" if members["converged"] else "not converged: see the warnings"
-    echo(f"{state}, revision {members['state_revision']}")
+    yield f"{state}, revision {members['state_revision']}"
 
 
-def _show_diffs(members: dict[str, Any]) -> None:
+def _diff_lines(members: dict[str, Any]) -> Iterator[str]:
     for item in members["diffs"]:
-        echo(item["diff"] or f"{item['operation']} {item['resource']}")
-    echo(plural(len(members["diffs"]), "change"))
+        yield item["diff"] or f"{item['operation']} {item['resource']}"
+    yield plural(len(members["diffs"]), "change")
 
 
-def _show_approval(members: dict[str, Any]) -> None:
+def _approval_lines(members: dict[str, Any]) -> Iterator[str]:
     approval = members["approval"]
-    echo(
-        f"approved: {approval['operation']} {approval['resource']} ({approval['approval_id']}); now run `cluster apply`"
-    )
+    what = f"{approval['operation']} {approval['resource']} ({approval['approval_id']})"
+    yield f"approved: {what}; now run `cluster apply`"
 
 
-def _show_status(members: dict[str, Any]) -> None:
+def _unlock_lines(members: dict[str, Any]) -> Iterator[str]:
+    yield f"released the lock {members['unlocked']}"
+
+
+def _status_lines(members: dict[str, Any]) -> Iterator[str]:
     lock = members["state_observations"]["lock"]
     if lock is not None:
         silence = lock["silent_seconds"]
         sign = "last sign unknown" if silence is None else f"last sign {silence} s ago"
-        echo(f"locked by {lock['operation']} ({lock['lock_id']}), {sign}")
+        yield f"locked by {lock['operation']} ({lock['lock_id']}), {sign}"
     if "state" in members:
         state = members["state"]
         statuses = state["resource_statuses"].items()
-        print_table(
+        yield from table(
             ["resource", "status", "detail"],
             ([name, item["status"], item.get("message") or ", ".join(item["conditions"])] for name, item in statuses),
         )
-        echo(f"revision {state['state_revision']}")
+        yield f"revision {state['state_revision']}"
 
 
-def _show_observations(members: dict[str, Any]) -> None:
+def _observation_lines(members: dict[str, Any]) -> Iterator[str]:
     if members["state_written"]:
         rows = (
             [address, "yes" if item["exists"] else "no", str(item["manifest_version"] or "")]
             for address, item in members["observations"].items()
         )
-        print_table(["graph", "exists", "version"], rows)
-        echo(f"revision {members['state_revision']}")
+        yield from table(["graph", "exists", "version"], rows)
+        yield f"revision {members['state_revision']}"
 
 
-def _show_history(members: dict[str, Any]) -> None:
+def _history_lines(members: dict[str, Any]) -> Iterator[str]:
     from datetime import UTC, datetime
 
     rows = (
@@ -216,4 +208,4 @@ def _show_history(members: dict[str, Any]) -> None:
         ]
         for item in members["revisions"]
     )
-    print_table(["revision", "time", "operation", "actor", "changes"], rows)
+    yield from table(["revision", "time", "operation", "actor", "changes"], rows)

@@ -7,10 +7,8 @@ from os.path import isdir, splitext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import typer
-
 from omnigraph.cli.app import Reads
-from omnigraph.cli.options import Master, Names, ReadBranch, Snapshot, Types, Where
+from omnigraph.cli.options import Master, ReadBranch, ReadState, Snapshot, Types, Where, argument, option, switch
 from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -22,14 +20,11 @@ if TYPE_CHECKING:
 
 FileShape = Annotated[
     Literal["ndjson", "parquet", "csv", "graphml", "gexf", "dot", "cypher"],
-    typer.Option("--format", metavar="NAME", help="Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
+    option("--format", "NAME", "Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
 ]
-Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
+Jsonl = Annotated[bool, switch("--jsonl", "NDJSON, which is the default.", hidden=True)]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out", metavar="DIR", help="New directory, or `s3://…`, `gs://…` or `az://…` prefix, for the files."
-    ),
+    str | None, option("--out", "DIR", "New directory, or `s3://…`, `gs://…` or `az://…` prefix, for the files.")
 ]
 
 
@@ -48,9 +43,7 @@ def snapshot(target: Reads, branch: ReadBranch = None, at: Snapshot = None) -> O
 
 def export(
     target: Reads,
-    branch: ReadBranch = None,
-    snapshot_id: Snapshot = None,
-    names: Names = "now",
+    state: ReadState,
     types: Types = None,
     format_: FileShape = "ndjson",
     jsonl: Jsonl = False,
@@ -66,7 +59,7 @@ def export(
                 f"{format_} goes to files, and so does what Spark exports; name a directory with `--out DIR`"
             )
         with target.open_to_read() as graph:
-            chunks = graph.export(branch or "main", at=snapshot_id, types=types or None, names=names, format=format_)
+            chunks = graph.export(types=types or None, **state.arguments, format=format_)
             echo_bytes(chunks)
         return 0
     if format_ not in ("ndjson", "parquet", "csv"):
@@ -77,15 +70,7 @@ def export(
     # Executors open versions by path, so pending links of the last publish have to be finished first.
     with target.store_to_write() as stored, progress_bar():
         report = pipeline.export(
-            stored,
-            out,
-            format_,
-            types=types or None,
-            branch=branch or "main",
-            at=snapshot_id,
-            names=names,
-            engine=engine,
-            master=master,
+            stored, out, format_, types=types or None, **state.arguments, engine=engine, master=master
         )
     entities = plural(sum(report.entities.values()), "entity")
     echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
@@ -93,41 +78,11 @@ def export(
 
 
 # Endings of files that a directory is hardly called by.
-_FILE_ENDINGS: Final = frozenset(
-    [
-        "arrow",
-        "avro",
-        "csv",
-        "cypher",
-        "db",
-        "dot",
-        "feather",
-        "gexf",
-        "graphml",
-        "gv",
-        "gz",
-        "html",
-        "json",
-        "jsonl",
-        "md",
-        "ndjson",
-        "orc",
-        "parq",
-        "parquet",
-        "sql",
-        "sqlite",
-        "tar",
-        "tsv",
-        "txt",
-        "xls",
-        "xlsx",
-        "xml",
-        "yaml",
-        "yml",
-        "zip",
-        "zst",
-    ]
-)
+_FILE_ENDINGS: Final = {
+    "arrow", "avro", "csv", "cypher", "db", "dot", "feather", "gexf", "graphml", "gv", "gz",
+    "html", "json", "jsonl", "md", "ndjson", "orc", "parq", "parquet", "sql", "sqlite",
+    "tar", "tsv", "txt", "xls", "xlsx", "xml", "yaml", "yml", "zip", "zst",
+}  # fmt: skip
 
 
 def _check_folder_name(out: str, format_: str) -> None:
@@ -145,15 +100,13 @@ def _check_folder_name(out: str, format_: str) -> None:
     )
 
 
-Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.")]
-TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="Name of the type.")]
-EntityId = Annotated[str, typer.Argument(metavar="ID", help="The id of the entity.")]
-PropertyName = Annotated[str, typer.Argument(metavar="PROPERTY", help="The property that holds the blob.")]
-Offset = Annotated[int, typer.Option("--offset", metavar="N", help="First byte to read.")]
-Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Number of bytes to read; default all.")]
-BlobOut = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file, not to standard output.")
-]
+Entity = Annotated[str, argument("ENTITY", "`node` or `edge`.")]
+TypeName = Annotated[str, argument("TYPE", "Name of the type.")]
+EntityId = Annotated[str, argument("ID", "The id of the entity.")]
+PropertyName = Annotated[str, argument("PROPERTY", "The property that holds the blob.")]
+Offset = Annotated[int, option("--offset", "N", "First byte to read.")]
+Length = Annotated[int | None, option("--length", "N", "Number of bytes to read; default all.")]
+BlobOut = Annotated[Path | None, option("--out", "FILE", "Write to this file, not to standard output.")]
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -164,9 +117,7 @@ def get(
     type_name: TypeName,
     entity_id: EntityId,
     property_name: PropertyName,
-    branch: ReadBranch = None,
-    snapshot: Snapshot = None,
-    names: Names = "now",
+    state: ReadState,
     offset: Offset = 0,
     length: Length = None,
     out: BlobOut = None,
@@ -179,9 +130,7 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        blob = graph.blob(
-            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
-        )
+        blob = graph.blob(type_name, entity_id, property_name, entity=entity, **state.arguments)
         chunks = _chunks(blob, offset, length)
         if out is not None:
             write_atomically(out, chunks)
@@ -196,22 +145,18 @@ def stat(
     type_name: TypeName,
     entity_id: EntityId,
     property_name: PropertyName,
-    branch: ReadBranch = None,
-    snapshot: Snapshot = None,
-    names: Names = "now",
+    state: ReadState,
 ) -> Output:
     with target.open_to_read() as graph:
-        blob = graph.blob(
-            type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot, names=names
-        )
+        blob = graph.blob(type_name, entity_id, property_name, entity=entity, **state.arguments)
     description = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
-    state = {name: value for name, value in (("branch", branch), ("at", snapshot)) if value is not None}
+    named = {name: value for name, value in (("branch", state.branch), ("at", state.at)) if value is not None}
     document = {
         "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
         "kind": "managed",
         "size": blob.length,
         **description,
-        "target": {**state, "resolved_snapshot": blob.snapshot_commit_id},
+        "target": {**named, "resolved_snapshot": blob.snapshot_commit_id},
     }
     return Output(document, (f"{name:<18}  {value}" for name, value in description.items()))
 
@@ -231,11 +176,9 @@ def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterato
         yield blob.read(start, min(end, start + BLOB_READ_BYTES_MAX))
 
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
-Destination = Annotated[
-    str, typer.Argument(metavar="TARGET", help="URI of the copy: a path, `s3://…`, `gs://…` or `az://…`.")
-]
-Update = Annotated[bool, typer.Option("--update", help="Update an earlier clone; copies only new files.")]
+Source = Annotated[str, argument("SOURCE", "The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
+Destination = Annotated[str, argument("TARGET", "URI of the copy: a path, `s3://…`, `gs://…` or `az://…`.")]
+Update = Annotated[bool, switch("--update", "Update an earlier clone; copies only new files.")]
 
 
 def clone(source: Source, destination: Destination, update: Update = False) -> Output:

@@ -9,9 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import typer
-
-from omnigraph.cli.options import Json
+from omnigraph.cli.options import Json, argument, option, switch
 from omnigraph.cli.output import echo, plural, print_diagnostics, print_json, write_atomically
 from omnigraph.errors import UsageError
 from omnigraph.extras import requiring_extra
@@ -24,13 +22,12 @@ Language = Literal["pg", "gq"]
 _STDIN: Final = "-"
 
 Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILES", help="Files or directories with `.pg` and `.gq` files; `-` reads standard input."),
+    list[Path], argument("FILES", "Files or directories with `.pg` and `.gq` files; `-` reads standard input.")
 ]
-Check = Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a file would change.")]
-Diff = Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")]
+Check = Annotated[bool, switch("--check", "Write nothing; exit with 1 if a file would change.")]
+Diff = Annotated[bool, switch("--diff", "Write nothing; print what would change.")]
 LanguageOption = Annotated[
-    Language | None, typer.Option("--language", metavar="NAME", help="pg or gq, for standard input and other endings.")
+    Language | None, option("--language", "NAME", "pg or gq, for standard input and other endings.")
 ]
 
 

@@ -9,11 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from omnigraph.cli.app import Reads
 from omnigraph.cli.history_output import DateProperties, date_properties, draw_history, readable_change, shorten_ids
-from omnigraph.cli.options import Json, Kinds, Limit, Names, Ops, PageToken, ReadBranch, Snapshot, Types
+from omnigraph.cli.options import (
+    CommitId,
+    Json,
+    Limit,
+    Names,
+    PageToken,
+    ReadBranch,
+    Selection,
+    Snapshot,
+    argument,
+    option,
+    switch,
+)
 from omnigraph.cli.output import (
     Output,
     echo,
@@ -21,7 +31,6 @@ from omnigraph.cli.output import (
     format_time,
     plural,
     print_json,
-    print_table,
     short_json,
     table,
     terminal_width,
@@ -97,16 +106,9 @@ def _values(image: Mapping[str, Any]) -> dict[str, Any]:
     return {**image.get("endpoints", {}), **image["properties"]}
 
 
-CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit: an id, a tag, a branch or `HEAD~1`.")]
-
-
-CommitsMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of commits.")]
-Before = Annotated[
-    str | None, typer.Option("--before", metavar="ID", help="List commits before this one: the next page.")
-]
-
-
-Drawn = Annotated[bool, typer.Option("--draw", help="Draw how the commits follow from each other.")]
+CommitsMax = Annotated[int | None, option("--limit", "N", "Maximum number of commits.", min=1)]
+Before = Annotated[str | None, option("--before", "ID", "List commits before this one: the next page.")]
+Drawn = Annotated[bool, switch("--draw", "Draw how the commits follow from each other.")]
 
 
 def list_commits(
@@ -166,9 +168,7 @@ def _member_lines(commit: Mapping[str, Any]) -> Iterator[str]:
 def changes(
     target: Reads,
     commit_id: CommitId,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
+    selection: Selection,
     limit: Limit = None,
     page_token: PageToken = None,
     names: Names = "now",
@@ -182,7 +182,7 @@ def changes(
     with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(
-                commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token, names=names
+                commit_id, **selection.arguments, limit=size, page_token=page_token, names=names
             )
             if as_json:
                 print_json(page.to_json())
@@ -203,22 +203,15 @@ def echo_page_token(token: str | None) -> None:
     echo(hint if sys.stdout.isatty() else f"page token {token}")
 
 
-OldState = Annotated[str, typer.Argument(metavar="A", help="A branch, tag, commit, `HEAD~1` or time.")]
-NewState = Annotated[str, typer.Argument(metavar="B", help="The state to compare with.")]
+OldState = Annotated[str, argument("A", "A branch, tag, commit, `HEAD~1` or time.")]
+NewState = Annotated[str, argument("B", "The state to compare with.")]
 
 
 def diff(
-    target: Reads,
-    a: OldState,
-    b: NewState,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
-    names: Names = "now",
-    as_json: Json = False,
+    target: Reads, a: OldState, b: NewState, selection: Selection, names: Names = "now", as_json: Json = False
 ) -> int:
     with target.open_to_read() as graph:
-        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names, images=not as_json)
+        difference = graph.diff(a, b, **selection.arguments, names=names, images=not as_json)
         dates = date_properties(graph) if difference.images else {}
     if as_json:
         print_json(difference.to_json())
@@ -236,18 +229,16 @@ def diff(
         if values:
             columns.append("values")
             rows = [[*row, values.get((row[1], row[2], row[3]), "")] for row in rows]
-        print_table(columns, rows)
+        echo_lines(table(columns, rows))
     stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
     return 0
 
 
-TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the entity.")]
-Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="Its key or id; a JSON object for a key of several properties.")
-]
-LogLimit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of commits.")]
+TypeName = Annotated[str, argument("TYPE", "The type of the entity.")]
+Key = Annotated[str, argument("KEY", "Its key or id; a JSON object for a key of several properties.")]
+LogLimit = Annotated[int, option("--limit", "N", "Maximum number of commits.", min=1)]
 
 
 def log(
@@ -310,18 +301,13 @@ def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: 
     return f"commit {commit_id}{by} on {branch} at {format_time(created_at_us)}{_suffix(message)}"
 
 
-Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]
+Cursor = Annotated[str | None, option("--cursor", "CURSOR", "Continue after this cursor.")]
 CursorFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--cursor-file", metavar="FILE", help="Continue after the cursor in this file, and keep the next one."
-    ),
+    Path | None, option("--cursor-file", "FILE", "Continue after the cursor in this file, and keep the next one.")
 ]
-Start = Annotated[
-    str | None, typer.Option("--start", metavar="PLACE", help="`now`, `beginning` or `after:COMMIT`; default `now`.")
-]
-FeedCommitsMax = Annotated[int, typer.Option("--max-commits", metavar="N", help="Maximum number of commits to read.")]
-Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file; written atomically.")]
+Start = Annotated[str | None, option("--start", "PLACE", "`now`, `beginning` or `after:COMMIT`; default `now`.")]
+FeedCommitsMax = Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")]
+Out = Annotated[Path, option("--out", "FILE", "Output file; written atomically.")]
 
 
 def poll(
@@ -331,9 +317,8 @@ def poll(
     cursor: Cursor = None,
     cursor_file: CursorFile = None,
     page_token: PageToken = None,
-    kinds: Kinds = None,
-    types: Types = None,
-    ops: Ops = None,
+    *,
+    selection: Selection,
     limit: Limit = None,
     commits_max: FeedCommitsMax = FEED_COMMITS,
     as_json: Json = False,
@@ -351,9 +336,7 @@ def poll(
                 start=start,
                 cursor=cursor,
                 page_token=page_token,
-                kinds=kinds,
-                types=types,
-                ops=ops,
+                **selection.arguments,
                 limit=size,
                 commits_max=commits_max,
             )
@@ -401,9 +384,7 @@ def keep_cursor(file: Path | None, cursor: str | None) -> None:
     write_atomically(file, iter([f"{cursor}\n".encode()]))
 
 
-def baseline(
-    target: Reads, out: Out, branch: ReadBranch = None, kinds: Kinds = None, types: Types = None, ops: Ops = None
-) -> Output:
+def baseline(target: Reads, out: Out, branch: ReadBranch = None, *, selection: Selection) -> Output:
     handshake = b""
 
     def records(stream: Iterator[bytes]) -> Iterator[bytes]:
@@ -415,7 +396,7 @@ def baseline(
             handshake = chunk
 
     with target.open_to_read() as graph:
-        write_atomically(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
+        write_atomically(out, records(graph.baseline(branch or "main", **selection.arguments)))
     position = json.loads(handshake)["baseline"]
     written = f"{branch or 'main'} at commit {position['snapshot_commit_id']} is in {out}"
     return Output({"path": str(out), **position}, [written, f"cursor {position['resume_cursor']}"])

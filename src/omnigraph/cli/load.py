@@ -6,16 +6,25 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from inspect import Signature
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from omnigraph.cli.app import Destroys, Writes
-from omnigraph.cli.options import Branch, From, Json, Master, Merging, Message, Mode, Types, Where
+from omnigraph.cli.options import (
+    Branch,
+    From,
+    Master,
+    Merging,
+    Message,
+    OptionGroup,
+    Types,
+    Where,
+    argument,
+    option,
+    switch,
+)
 from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -28,135 +37,141 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--data",
-        metavar="FILE",
-        help="NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
+        "FILE",
+        "NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
     ),
 ]
-Files = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="NDJSON, as with `--data`.")]
-Nodes = Annotated[
-    list[str] | None,
-    typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; repeatable."),
-]
+Files = Annotated[list[str] | None, argument("FILE", "NDJSON, as with `--data`.")]
+Nodes = Annotated[list[str] | None, option("--node", "TYPE=FILE", "Parquet or CSV with nodes of one type; repeatable.")]
 Edges = Annotated[
-    list[str] | None,
-    typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges; FROM and TO are columns."),
+    list[str] | None, option("--edge", "TYPE=FILE[:FROM->TO]", "The same for edges; FROM and TO are columns.")
 ]
-Maps = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="TYPE.COLUMN=PROPERTY", help="A column by another name; repeatable."),
-]
+Maps = Annotated[list[str] | None, option("--map", "TYPE.COLUMN=PROPERTY", "A column by another name; repeatable.")]
 Delimiter = Annotated[
-    str | None,
-    typer.Option("--delimiter", metavar="C", help="What separates the fields of CSV files; `tab` for a tab."),
+    str | None, option("--delimiter", "C", "What separates the fields of CSV files; `tab` for a tab.")
 ]
 Duplicates = Annotated[
     Literal["error", "first", "last"],
-    typer.Option("--on-duplicate", metavar="NAME", help="Equal keys in the input: `error`, or load `first` or `last`."),
+    option("--on-duplicate", "NAME", "Equal keys in the input: `error`, or load `first` or `last`."),
 ]
-Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Apply a load with this ID at most once.")]
+Job = Annotated[str | None, option("--job-id", "ID", "Apply a load with this ID at most once.")]
 Errors = Annotated[
-    Literal["fail", "quarantine"],
-    typer.Option("--on-error", metavar="NAME", help="Invalid entities: `fail`, or `quarantine`."),
+    Literal["fail", "quarantine"], option("--on-error", "NAME", "Invalid entities: `fail`, or `quarantine`.")
 ]
-MaxErrors = Annotated[
-    int, typer.Option("--max-errors", metavar="N", help="Fail if more entities than this are quarantined.")
-]
-Report = Annotated[
-    Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
-]
-Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors that the input lacks.")]
+MaxErrors = Annotated[int, option("--max-errors", "N", "Fail if more entities than this are quarantined.")]
+Report = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rejected entities.")]
+Embed = Annotated[bool, switch("--embed", "Compute `@embed` vectors that the input lacks.")]
 
 
-def load(
-    target: Destroys,
-    files: Files = None,
-    data: Data = None,
-    mode: Merging = "merge",
-    node: Nodes = None,
-    edge: Edges = None,
-    maps: Maps = None,
-    delimiter: Delimiter = None,
-    branch: Branch = "main",
-    from_branch: From = None,
-    job_id: Job = None,
-    on_error: Errors = "fail",
-    on_duplicate: Duplicates = "error",
-    max_errors: MaxErrors = LOAD_ERRORS_MAX,
-    report: Report = None,
-    embed: Embed = False,
-    message: Message = None,
-    engine: Where = "auto",
-    master: Master = None,
-    as_json: Json = False,
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions(OptionGroup):
+    """What `load` takes, and its former name."""
+
+    files: Files = None
+    data: Data = None
+    mode: Merging = "merge"
+    node: Nodes = None
+    edge: Edges = None
+    maps: Maps = None
+    delimiter: Delimiter = None
+    branch: Branch = "main"
+    from_branch: From = None
+    job_id: Job = None
+    on_error: Errors = "fail"
+    on_duplicate: Duplicates = "error"
+    max_errors: MaxErrors = LOAD_ERRORS_MAX
+    report: Report = None
+    embed: Embed = False
+    message: Message = None
+    engine: Where = "auto"
+    master: Master = None
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files of NDJSON."""
+        return [*(self.files or ()), *(self.data or ())]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that every method of a graph has which loads."""
+        names = ("mode", "branch", "from_branch", "on_duplicate", "message")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one small write does: nothing is named that only a load into storage has."""
+        return self == LoadOptions(files=self.files, data=self.data, **self.arguments)
+
+
+def load(target: Destroys, options: LoadOptions) -> Output:
+    _announce(target, options)
+    if not target.is_served:
+        return _load(target, options, options.inputs)
+    if not options.is_small:
+        raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
+    return _ingest(target, options, options.inputs)
+
+
+def ingest(target: Destroys, options: LoadOptions) -> Output:
+    """Load in one small write if possible."""
+    options = replace(options, from_branch=options.from_branch or "main")
+    if target.is_served or not options.is_small or len(options.inputs) > 1:
+        return load(target, options)
+    _announce(target, options)
+    with _without_stdin(options.inputs) as files:
+        try:
+            return _ingest(target, options, files)
+        except OmniGraphError as error:
+            if error.code != "limit.exceeded":
+                raise
+        if not target.quiet:
+            echo("the input is too large for one small write; loading it in bulk", err=True)
+        return _load(target, options, files)
+
+
+def _announce(target: Target, options: LoadOptions) -> None:
     target.announce()
-    if mode == "overwrite":
-        target.confirm("overwriting types", as_json=as_json)
-    data = [*(files or ()), *(data or ())]
-    if target.is_served:
-        is_engine_set, is_quarantining = engine != "auto", on_error != "fail"
-        is_limit_set = max_errors != LOAD_ERRORS_MAX
-        if any(
-            (node, edge, maps, delimiter, job_id, report, embed, master, is_engine_set, is_quarantining, is_limit_set)
-        ):
-            raise UsageError("a server accepts NDJSON only; leave out all options but `--data`, or add `--store URI`")
-        return _ingest_file(target, data, mode, on_duplicate, branch, from_branch, message, as_json=as_json)
+    if options.mode == "overwrite":
+        target.confirm("overwriting types")
+
+
+def _load(target: Target, options: LoadOptions, files: Sequence[str]) -> Output:
+    """Load any input into storage."""
     from omnigraph import pipeline
 
-    nodes, edges = files_by_type("--node", node), files_by_type("--edge", edge)
-    nodes, edges = _with_columns(nodes, edges, maps or (), delimiter)
-    with target.store_to_write() as graph, progress_bar(), _without_stdin(data) as inputs:
+    nodes, edges = files_by_type("--node", options.node), files_by_type("--edge", options.edge)
+    nodes, edges = _with_columns(nodes, edges, options.maps or (), options.delimiter)
+    with target.store_to_write() as graph, progress_bar(), _without_stdin(files) as inputs:
         result = pipeline.load(
             graph,
             inputs or None,
             nodes=nodes,
             edges=edges,
-            mode=mode,
-            branch=branch,
-            from_branch=from_branch,
-            job_id=job_id,
-            on_error=on_error,
-            on_duplicate=on_duplicate,
-            max_errors=max_errors,
-            report=report,
-            embed=embed,
-            message=message,
-            engine=engine,
-            master=master,
+            **options.arguments,
+            job_id=options.job_id,
+            on_error=options.on_error,
+            max_errors=options.max_errors,
+            report=options.report,
+            embed=options.embed,
+            engine=options.engine,
+            master=options.master,
         )
-    return Output({"uri": graph.uri, **result.to_json()}, _report_lines(result, report)).print(as_json=as_json)
+    return Output({"uri": graph.uri, **result.to_json()}, _report_lines(result, options.report))
 
 
-def _ingest_file(
-    target: Target,
-    files: Sequence[str],
-    mode: Mode,
-    on_duplicate: Literal["error", "first", "last"],
-    branch: str,
-    from_branch: str | None,
-    message: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Load one NDJSON file in one small write, and print the receipt."""
+def _ingest(target: Target, options: LoadOptions, files: Sequence[str]) -> Output:
+    """Load one NDJSON file in one small write."""
     if len(files) != 1:
         raise UsageError(
             f"one file is loaded at a time, but {len(files)} were given; write `load GRAPH FILE`, or join the files"
         )
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
     with target.open_to_write() as graph:
-        receipt = graph.ingest(
-            records,
-            mode=mode,
-            on_duplicate=on_duplicate,
-            branch=branch,
-            from_branch=from_branch,
-            message=message,
-        )
+        receipt = graph.ingest(records, **options.arguments)
     written = f"{_target_branch(receipt)}, {_commit_of(receipt)}"
-    return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written)).print(as_json=as_json)
+    return Output({"uri": graph.uri, **receipt.to_json()}, (*_count_lines(receipt), written))
 
 
 def _count_lines(loaded: IngestReceipt | LoadReport) -> Iterator[str]:
@@ -171,50 +186,6 @@ def _target_branch(loaded: IngestReceipt | LoadReport) -> str:
 
 def _commit_of(loaded: IngestReceipt | LoadReport) -> str:
     return f"commit {loaded.commit.commit_id}" if loaded.commit else "the input has no entities to write, no commit"
-
-
-def ingest(target: Target, **options: Any) -> int:
-    """Load in one small write if possible: what fits there, and names nothing that only a load has."""
-    options["from_branch"] = options["from_branch"] or "main"
-    options["data"] = [*(options.pop("files") or ()), *(options["data"] or ())]
-    files, mode, as_json = options["data"], options["mode"], options["as_json"]
-    is_plain = all(options[name] == default for name, default in _LOAD_ONLY.items())
-    if target.is_served or not is_plain or len(files) > 1:
-        return load(target, **options)
-    target.announce()
-    if mode == "overwrite":
-        target.confirm("overwriting types", as_json=as_json)
-    with _without_stdin(files) as files:
-        try:
-            names = ("on_duplicate", "branch", "from_branch", "message")
-            return _ingest_file(target, files, mode, *(options[name] for name in names), as_json=as_json)
-        except OmniGraphError as error:
-            if error.code != "limit.exceeded":
-                raise
-        if not target.quiet:
-            echo("the input is too large for one small write; loading it in bulk", err=True)
-        return load(replace(target, quiet=True, yes=True), **{**options, "data": files})
-
-
-# An alias has the options of what it is an alias of.
-ingest.__signature__ = Signature.from_callable(load)  # type: ignore[attr-defined]
-ingest.__annotations__ = load.__annotations__
-_LOAD_ONLY: Final = {
-    name: Signature.from_callable(load).parameters[name].default
-    for name in (
-        "node",
-        "edge",
-        "maps",
-        "delimiter",
-        "job_id",
-        "on_error",
-        "max_errors",
-        "report",
-        "embed",
-        "engine",
-        "master",
-    )
-}
 
 
 @contextmanager
@@ -292,13 +263,10 @@ def _report_lines(result: LoadReport, report: Path | None) -> Iterator[str]:
     yield f"{_target_branch(result)} {plane} in {rate}, {_commit_of(result)}"
 
 
-All = Annotated[
-    bool, typer.Option("--reembed-all", help="Also replace vectors of other models, and those set by hand.")
-]
-Clean = Annotated[bool, typer.Option("--clean", help="Delete the vectors.")]
+All = Annotated[bool, switch("--reembed-all", "Also replace vectors of other models, and those set by hand.")]
+Clean = Annotated[bool, switch("--clean", "Delete the vectors.")]
 Select = Annotated[
-    list[str] | None,
-    typer.Option("--select", metavar="[TYPE:]FIELD=VALUE", help="Only entities with this value; repeatable."),
+    list[str] | None, option("--select", "[TYPE:]FIELD=VALUE", "Only entities with this value; repeatable.")
 ]
 
 

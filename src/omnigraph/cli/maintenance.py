@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from omnigraph.cli.app import Destroys, Reads, Writes
-from omnigraph.cli.options import Branch, Json, Master, Message, ReadBranch, Where
+from omnigraph.cli.options import Branch, Json, Master, Message, ReadBranch, Where, argument, option, switch
 from omnigraph.cli.output import Output, commit_line, echo, format_time, plural, progress_bar, table
 from omnigraph.cli.startup import restore_gc
 from omnigraph.errors import UsageError
@@ -68,12 +66,10 @@ def _pending_lines(indexes: Iterable[tuple[str, PendingIndex]]) -> Iterator[str]
         yield f"pending: the index of {type_key}.{pending.spec.column}: {pending.reason}"
 
 
-Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest N commits of each branch.")]
-OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="AGE", help="Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")
-]
-Confirm = Annotated[bool, typer.Option("--confirm", help="Delete; without it, only show the retention policy.")]
-Preview = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and its size; delete nothing.")]
+Keep = Annotated[int | None, option("--keep", "N", "Keep the newest N commits of each branch.")]
+OlderThan = Annotated[str | None, option("--older-than", "AGE", "Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")]
+Confirm = Annotated[bool, switch("--confirm", "Delete; without it, only show the retention policy.")]
+Preview = Annotated[bool, switch("--dry-run", "Show what would be deleted, and its size; delete nothing.")]
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -104,7 +100,7 @@ def cleanup(
         return 0
     if not dry_run:
         target.announce()
-        target.confirm("cleanup", as_json=as_json)
+        target.confirm("cleanup")
     # A preview reads storage's time as the run does, which takes a handle that can write.
     with target.store_to_write() as graph, progress_bar():
         report = graph.maintenance.cleanup(keep, age, dry_run=dry_run, confirm=not dry_run)
@@ -148,9 +144,9 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-RepairConfirm = Annotated[bool, typer.Option("--confirm", help="Adopt maintenance of other tools that was verified.")]
-Force = Annotated[bool, typer.Option("--force", help="With `--confirm`: also adopt all other changes.")]
-Discard = Annotated[bool, typer.Option("--discard", help="With `--confirm`: discard the changes.")]
+RepairConfirm = Annotated[bool, switch("--confirm", "Adopt maintenance of other tools that was verified.")]
+Force = Annotated[bool, switch("--force", "With `--confirm`: also adopt all other changes.")]
+Discard = Annotated[bool, switch("--discard", "With `--confirm`: discard the changes.")]
 
 
 def repair(
@@ -182,7 +178,7 @@ def repair(
     return Output({"uri": graph.uri, **options, **report.to_json()}, table(columns, rows), status)
 
 
-Data = Annotated[bool, typer.Option("--data", help="Also compare all files with their checksums.")]
+Data = Annotated[bool, switch("--data", "Also compare all files with their checksums.")]
 
 
 def verify(target: Reads, engine: Where = "auto", master: Master = None, data: Data = False) -> Output:
@@ -207,7 +203,7 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}"
 
 
-StoreUri = Annotated[str, typer.Argument(metavar="URI", help="The store: a path, `s3://…`, `gs://…` or `az://…`.")]
+StoreUri = Annotated[str, argument("URI", "The store: a path, `s3://…`, `gs://…` or `az://…`.")]
 
 
 def doctor(uri: StoreUri) -> Output:
@@ -220,9 +216,7 @@ def doctor(uri: StoreUri) -> Output:
     return Output(report.to_json(), (*table(["check", "outcome", "finding"], rows), verdict), 0 if report.is_fit else 1)
 
 
-Every = Annotated[
-    str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval until stopped: 30s, 5m, 1h.")
-]
+Every = Annotated[str | None, option("--every", "TIME", "Repeat at this interval until stopped: 30s, 5m, 1h.")]
 
 
 def reconcile(target: Writes, every: Every = None, as_json: Json = False) -> int:
@@ -280,16 +274,12 @@ def upgrade(target: Writes) -> Output:
 
 KindName = Annotated[
     str | None,
-    typer.Option(
-        "--kind", metavar="NAME", help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."
-    ),
+    option("--kind", "NAME", "rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."),
 ]
-By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only operations of this actor.")]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d.")
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this timestamp or age.")]
-EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of entries.")]
+By = Annotated[str | None, option("--actor", "NAME", "Only operations of this actor.")]
+Since = Annotated[str | None, option("--since", "WHEN", "Only since this timestamp or age: 90s, 15m, 6h, 7d.")]
+Until = Annotated[str | None, option("--until", "WHEN", "Only before this timestamp or age.")]
+EntriesMax = Annotated[int | None, option("--limit", "N", "Maximum number of entries.", min=1)]
 
 
 def list_entries(

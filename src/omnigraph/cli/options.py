@@ -5,9 +5,10 @@ Imports nothing but Typer, because every command loads it, `--help` included.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,6 +23,26 @@ class Format(StrEnum):
     JSON = "json"
 
 
+def option(names: str, metavar: str, text: str, **more: Any) -> Any:
+    """Describe an option with a value, by its names and the placeholder of the value."""
+    return typer.Option(*names.split(), metavar=metavar, help=text, **more)
+
+
+def switch(names: str, text: str, **more: Any) -> Any:
+    """Describe an option without a value."""
+    return typer.Option(*names.split(), help=text, **more)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Describe an argument by its placeholder."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionGroup:
+    """Base of the options that several commands share: a command with a parameter of such a type has its fields."""
+
+
 Mode = Literal["append", "merge", "overwrite"]
 
 
@@ -30,88 +51,93 @@ def is_query_text(text: str) -> bool:
     return "{" in text or text.startswith("delete ")
 
 
-Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="URI of the graph.")]
-Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="Branch to write to.")]
-ReadBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to read; default `main`.")]
-Merging = Annotated[
-    Mode,
-    typer.Option("--mode", metavar="NAME", help="`append` new entities, `merge` by id, or `overwrite` whole types."),
-]
-From = Annotated[
-    str | None, typer.Option("--from", metavar="NAME", help="If the branch does not exist, create it from this one.")
-]
+Store = Annotated[str | None, option("--store", "URI", "URI of the graph.")]
+Branch = Annotated[str, option("--branch", "NAME", "Branch to write to.")]
+ReadBranch = Annotated[str | None, option("--branch", "NAME", "Branch to read; default `main`.")]
+Merging = Annotated[Mode, option("--mode", "NAME", "`append` new entities, `merge` by id, or `overwrite` whole types.")]
+From = Annotated[str | None, option("--from", "NAME", "If the branch does not exist, create it from this one.")]
 OfCluster = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="CLUSTER", help="Take what is applied to this cluster; `--graph` chooses one."),
+    str | None, option("--cluster", "CLUSTER", "Take what is applied to this cluster; `--graph` chooses one.")
 ]
-Message = Annotated[
-    str | None, typer.Option("-m", "--message", metavar="TEXT", help="Commit message: what the change is for.")
-]
+CommitId = Annotated[str, argument("ID", "The commit: an id, a tag, a branch or `HEAD~1`.")]
+Message = Annotated[str | None, option("-m --message", "TEXT", "Commit message: what the change is for.")]
 Snapshot = Annotated[
-    str | None,
-    typer.Option("--at", "--snapshot", metavar="ID", help="Read the state at this commit, tag, `HEAD~1` or time."),
+    str | None, option("--at --snapshot", "ID", "Read the state at this commit, tag, `HEAD~1` or time.")
 ]
 Names = Annotated[
-    Literal["now", "then"],
-    typer.Option("--names", metavar="WHEN", help="With `--at`: type and property names of `now` or `then`."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
-Shape = Annotated[
-    Format | None, typer.Option("--format", metavar="NAME", help="Output format: table, kv, csv, jsonl or json.")
+    Literal["now", "then"], option("--names", "WHEN", "With `--at`: type and property names of `now` or `then`.")
 ]
 
-Query = Annotated[
-    str | None, typer.Argument(metavar="QUERY", help="A `.gq` file, the text of a query, or `-` for standard input.")
-]
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the query to run, if there are several.")]
-QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="File with queries, or `-`.")]
-QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="Text of a query.")]
-Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadState(OptionGroup):
+    """The state that a command reads."""
+
+    branch: ReadBranch = None
+    at: Snapshot = None
+    names: Names = "now"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a graph's method."""
+        return {"branch": self.branch or "main", "at": self.at, "names": self.names}
+
+
+Json = Annotated[bool, switch("--json", "Print the result, or the error, as JSON.")]
+Shape = Annotated[Format | None, option("--format", "NAME", "Output format: table, kv, csv, jsonl or json.")]
+
+Query = Annotated[str | None, argument("QUERY", "A `.gq` file, the text of a query, or `-` for standard input.")]
+Name = Annotated[str | None, argument("NAME", "Name of the query to run, if there are several.")]
+QueryFile = Annotated[Path | None, option("--query", "FILE", "File with queries, or `-`.")]
+QueryText = Annotated[str | None, option("-e --query-string", "GQ", "Text of a query.")]
+Params = Annotated[str | None, option("--params", "JSON", "Parameters, as a JSON object.")]
 ParamsFile = Annotated[
-    Path | None,
-    typer.Option("--params-file", metavar="FILE", help="File with the parameters; `-` reads standard input."),
+    Path | None, option("--params-file", "FILE", "File with the parameters; `-` reads standard input.")
 ]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="The new schema.")]
-SchemaArgument = Annotated[
-    str | None, typer.Argument(metavar="SCHEMA", help="The file of the schema, instead of `--schema`.")
-]
-Against = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="Schema to check the queries against.")]
-DataLoss = Annotated[
-    bool, typer.Option("--allow-data-loss", help="Allow steps that delete data for good, in history too.")
-]
+SchemaFile = Annotated[Path | None, option("--schema", "FILE", "The new schema.")]
+SchemaArgument = Annotated[str | None, argument("SCHEMA", "The file of the schema, instead of `--schema`.")]
+Against = Annotated[Path | None, option("--schema", "FILE", "Schema to check the queries against.")]
+DataLoss = Annotated[bool, switch("--allow-data-loss", "Allow steps that delete data for good, in history too.")]
 
-Drops = Annotated[
-    bool, typer.Option("--allow-drops", help="Do not ask before types, properties and rules are dropped.")
-]
+Drops = Annotated[bool, switch("--allow-drops", "Do not ask before types, properties and rules are dropped.")]
 
-Where = Annotated[
-    Literal["auto", "local", "spark"],
-    typer.Option("--engine", metavar="NAME", help="Where to run: auto, local or spark."),
-]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
+Where = Annotated[Literal["auto", "local", "spark"], option("--engine", "NAME", "Where to run: auto, local or spark.")]
+Master = Annotated[str | None, option("--master", "URL", "Spark master; default `local[*]`.")]
 
-Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
-Types = Annotated[list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; repeatable.")]
-Ops = Annotated[
-    list[str] | None, typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Show at most N changes.")]
+Kinds = Annotated[list[str] | None, option("--kind", "NAME", "Only `node` or only `edge` entities.")]
+Types = Annotated[list[str] | None, option("--type", "NAME", "Only this type; repeatable.")]
+Ops = Annotated[list[str] | None, option("--op", "NAME", "Only `insert`, `update` or `delete`; repeatable.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(OptionGroup):
+    """The changes that a command shows."""
+
+    kinds: Kinds = None
+    types: Types = None
+    ops: Ops = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a graph's method."""
+        return {"kinds": self.kinds, "types": self.types, "ops": self.ops}
+
+
+Limit = Annotated[int | None, option("--limit", "N", "Show at most N changes.")]
 PageToken = Annotated[
-    str | None,
-    typer.Option("--page-token", metavar="TOKEN", help="Continue where the last page ended; `--json` shows the token."),
+    str | None, option("--page-token", "TOKEN", "Continue where the last page ended; `--json` shows the token.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
+DryRun = Annotated[bool, switch("--dry-run", "Show what would happen; write nothing.")]
 ResolutionFile = Annotated[
-    Path | None,
-    typer.Option("--resolutions", metavar="FILE", help="File with conflict resolutions; `-` reads standard input."),
+    Path | None, option("--resolutions", "FILE", "File with conflict resolutions; `-` reads standard input.")
 ]
-Ours = Annotated[bool, typer.Option("--ours", help="Resolve conflicts with the values of the branch that is written.")]
-Theirs = Annotated[bool, typer.Option("--theirs", help="Resolve conflicts with the values that are brought in.")]
+Ours = Annotated[bool, switch("--ours", "Resolve conflicts with the values of the branch that is written.")]
+Theirs = Annotated[bool, switch("--theirs", "Resolve conflicts with the values that are brought in.")]
 Take = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--take",
-        metavar="TYPE[:ID][.PROPERTY]=SIDE",
-        help="Resolve one conflict, of a schema without an id: ours or theirs; repeatable.",
+        "TYPE[:ID][.PROPERTY]=SIDE",
+        "Resolve one conflict, of a schema without an id: ours or theirs; repeatable.",
     ),
 ]

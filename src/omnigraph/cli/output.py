@@ -273,11 +273,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     return table_lines(columns, rows, cells, terminal_width())
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table."""
-    echo_lines(table(columns, rows))
-
-
 def short_json(value: object) -> str:
     """Return a value as JSON, cut to the width of a table cell."""
     return truncate(json.dumps(value, ensure_ascii=False))

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
-import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
-from omnigraph.cli.options import DryRun, Json
+from omnigraph.cli.options import DryRun, Json, OptionGroup, argument, option, switch
 from omnigraph.cli.output import Output, echo, echo_bytes, plural, progress_bar, table, write_atomically
 from omnigraph.errors import UsageError
 from omnigraph.limits import SCHEDULE_RUNS_MAX
@@ -27,44 +26,28 @@ if TYPE_CHECKING:
     from omnigraph.pipelines.scheduler.book import BookEntry, ScheduleBook
     from omnigraph.pipelines.scheduler.runner import ReadPipelines, ScheduleEvent
 
-File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="File with the pipelines.")]
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Pipeline; optional if the file has only one.")]
+File = Annotated[Path, option("-f --file", "FILE", "File with the pipelines.")]
+Name = Annotated[str | None, argument("NAME", "Pipeline; optional if the file has only one.")]
 Queries = Annotated[
-    Path | None,
-    typer.Option("--queries", metavar="DIR", help="`.gq` files of expectations; default: `queries` of the pipeline."),
+    Path | None, option("--queries", "DIR", "`.gq` files of expectations; default: `queries` of the pipeline.")
 ]
-ReportDir = Annotated[
-    Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rows that are left out.")
-]
-Sample = Annotated[
-    int | None, typer.Option("--sample", metavar="N", help="Read N rows of each source; implies `--dry-run`.")
-]
-FullRefresh = Annotated[bool, typer.Option("--full-refresh", help="Read every source from its beginning.")]
+ReportDir = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rows that are left out.")]
+Sample = Annotated[int | None, option("--sample", "N", "Read N rows of each source; implies `--dry-run`.")]
+FullRefresh = Annotated[bool, switch("--full-refresh", "Read every source from its beginning.")]
 ScheduledFor = Annotated[
-    str | None,
-    typer.Option("--scheduled-for", metavar="TIME", help="Time that a scheduler starts this run for; done once."),
+    str | None, option("--scheduled-for", "TIME", "Time that a scheduler starts this run for; done once.")
 ]
 MetricsFile = Annotated[
-    Path | None,
-    typer.Option("--metrics-file", metavar="FILE", help="Write Prometheus metrics of the run to this file."),
+    Path | None, option("--metrics-file", "FILE", "Write Prometheus metrics of the run to this file.")
 ]
-After = Annotated[
-    str | None, typer.Option("--after", metavar="VALUE", help="Read rows above this value of the incremental column.")
-]
-BackfillSource = Annotated[
-    str | None, typer.Option("--source", metavar="NAME", help="Incremental source to read, if there are several.")
-]
-RunId = Annotated[
-    str | None, typer.Option("--run", metavar="RUN", help="Run whose rows are loaded; by default all that wait.")
-]
-UpTo = Annotated[
-    str | None, typer.Option("--up-to", metavar="VALUE", help="Read rows up to this value, which is included.")
-]
+After = Annotated[str | None, option("--after", "VALUE", "Read rows above this value of the incremental column.")]
+BackfillSource = Annotated[str | None, option("--source", "NAME", "Incremental source to read, if there are several.")]
+RunId = Annotated[str | None, option("--run", "RUN", "Run whose rows are loaded; by default all that wait.")]
+UpTo = Annotated[str | None, option("--up-to", "VALUE", "Read rows up to this value, which is included.")]
 ClusterRoot = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="DIR|URI", help="Use the pipelines, graphs and queries that a cluster applied."),
+    str | None, option("--cluster", "DIR|URI", "Use the pipelines, graphs and queries that a cluster applied.")
 ]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Number of runs to show.")]
+Limit = Annotated[int, option("--limit", "N", "Number of runs to show.")]
 
 DEFAULT_FILE = Path("pipelines.yaml")
 # A run that waits for a person has not failed, and has not published either.
@@ -77,17 +60,45 @@ _STEPS = {
 }
 
 
-def validate(
-    target: Reads,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
-    queries: Queries = None,
-) -> Output:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineChoice(OptionGroup):
+    """The pipelines of a file or a cluster, or one of them."""
+
+    pipeline_name: Name = None
+    file: File = DEFAULT_FILE
+    cluster: ClusterRoot = None
+
+    def select(self) -> list[Selected]:
+        """Return all pipelines, or the named one."""
+        from omnigraph.pipelines.check import find_pipeline
+        from omnigraph.pipelines.declaration.config import read_pipelines
+
+        if self.cluster is None:
+            selected = {key: Selected(item) for key, item in read_pipelines(self.file).items()}
+        else:
+            from omnigraph.cluster.applied_state import read_applied_pipelines
+
+            applied = read_applied_pipelines(self.cluster)
+            selected = {key: Selected(item.declaration, item.graph_uri, item.queries) for key, item in applied.items()}
+        if self.pipeline_name is None:
+            return list(selected.values())
+        declarations = {key: item.declaration for key, item in selected.items()}
+        return [selected[find_pipeline(declarations, self.pipeline_name).name]]
+
+    def select_one(self) -> Selected:
+        """Return the only pipeline, or the named one."""
+        selected = self.select()
+        if len(selected) != 1:
+            names = ", ".join(f"`{item.declaration.name}`" for item in selected) or "none"
+            raise UsageError(f"name the pipeline; there are {names}")
+        return selected[0]
+
+
+def validate(target: Reads, choice: PipelineChoice, queries: Queries = None) -> Output:
     from omnigraph import pipeline
 
     reports = []
-    for item in _select(file, cluster, pipeline_name):
+    for item in choice.select():
         with item.open(target) as graph:
             reports.append(pipeline.check(graph, item.declaration, queries=queries or item.queries))
     lines: list[str] = []
@@ -97,16 +108,16 @@ def validate(
     return Output({"ok": True, "pipelines": [report.to_json() for report in reports]}, lines)
 
 
-def plan(target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None) -> Output:
-    plans = _plan(target, _select(file, cluster, pipeline_name))
+def plan(target: Reads, choice: PipelineChoice) -> Output:
+    plans = _plan(target, choice.select())
     lines = (line for item in plans for line in _plan_lines(item))
     return Output({"pipelines": [item.to_json() for item in plans]}, lines)
 
 
-def status(target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None) -> Output:
-    selected = _select(file, cluster, pipeline_name)
+def status(target: Reads, choice: PipelineChoice) -> Output:
+    selected = choice.select()
     plans = _plan(target, selected)
-    entries = [_read_book(target, item, cluster) for item in selected]
+    entries = [_read_book(target, item, choice.cluster) for item in selected]
     shown = [
         {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
         for item, entry in zip(plans, entries, strict=True)
@@ -148,9 +159,7 @@ def _read_book(target: Target, item: Selected, cluster: str | None) -> BookEntry
 
 def run(
     target: Writes,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
+    choice: PipelineChoice,
     dry_run: DryRun = False,
     sample: Sample = None,
     full_refresh: FullRefresh = False,
@@ -162,7 +171,7 @@ def run(
     from omnigraph import pipeline
 
     due = None if scheduled_for is None else _parse_time(scheduled_for)
-    item = _select_one(file, cluster, pipeline_name)
+    item = choice.select_one()
     target.announce(item.graph_uri)
     with _writing_metrics(metrics_file, item.declaration.name) as reports:
         with item.open(target, writes=True) as graph, progress_bar():
@@ -182,9 +191,7 @@ def run(
 
 def backfill(
     target: Writes,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
+    choice: PipelineChoice,
     after: After = None,
     up_to: UpTo = None,
     source: BackfillSource = None,
@@ -196,7 +203,7 @@ def backfill(
 
     if after is None and up_to is None:
         raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
-    item = _select_one(file, cluster, pipeline_name)
+    item = choice.select_one()
     target.announce(item.graph_uri)
     with item.open(target, writes=True) as graph, progress_bar():
         result = pipeline.run(
@@ -213,16 +220,14 @@ def backfill(
 
 def retry_rejected(
     target: Writes,
-    pipeline_name: Name = None,
-    file: File = DEFAULT_FILE,
-    cluster: ClusterRoot = None,
+    choice: PipelineChoice,
     run_id: RunId = None,
     report: ReportDir = None,
     queries: Queries = None,
 ) -> Output:
     from omnigraph import pipeline
 
-    item = _select_one(file, cluster, pipeline_name)
+    item = choice.select_one()
     target.announce(item.graph_uri)
     with item.open(target, writes=True) as graph, progress_bar():
         result = pipeline.retry_rejected(
@@ -231,12 +236,10 @@ def retry_rejected(
     return _run_output(result)
 
 
-def history(
-    target: Reads, pipeline_name: Name = None, file: File = DEFAULT_FILE, cluster: ClusterRoot = None, limit: Limit = 20
-) -> Output:
+def history(target: Reads, choice: PipelineChoice, limit: Limit = 20) -> Output:
     from omnigraph import pipeline
 
-    item = _select_one(file, cluster, pipeline_name)
+    item = choice.select_one()
     with item.open(target) as graph:
         runs = pipeline.list_runs(graph, item.declaration, limit)
     columns = ["time", "seconds", "loaded", "deleted", "left out", "bytes read", "watermarks", "commit"]
@@ -272,31 +275,6 @@ class Selected:
         from omnigraph.graph import open as open_graph
 
         return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
-
-
-def _select(file: Path, cluster: str | None, name: str | None) -> list[Selected]:
-    """Return all pipelines of a file or cluster, or the named one."""
-    from omnigraph.pipelines.check import find_pipeline
-    from omnigraph.pipelines.declaration.config import read_pipelines
-
-    if cluster is None:
-        selected = {key: Selected(item) for key, item in read_pipelines(file).items()}
-    else:
-        from omnigraph.cluster.applied_state import read_applied_pipelines
-
-        applied = read_applied_pipelines(cluster)
-        selected = {key: Selected(item.declaration, item.graph_uri, item.queries) for key, item in applied.items()}
-    if name is None:
-        return list(selected.values())
-    return [selected[find_pipeline({key: item.declaration for key, item in selected.items()}, name).name]]
-
-
-def _select_one(file: Path, cluster: str | None, name: str | None) -> Selected:
-    selected = _select(file, cluster, name)
-    if len(selected) != 1:
-        names = ", ".join(f"`{item.declaration.name}`" for item in selected) or "none"
-        raise UsageError(f"name the pipeline; there are {names}")
-    return selected[0]
 
 
 def _plan(target: Target, selected: list[Selected]) -> list[RunPlan]:
@@ -382,14 +360,13 @@ def _time(record: RunRecord) -> str:
     return datetime.fromtimestamp(record.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
-Once = Annotated[bool, typer.Option("--once", help="Do what is due now, with its retries, and exit.")]
-Parallel = Annotated[int, typer.Option("--parallel", metavar="N", help="Pipelines that may run at once.")]
+Once = Annotated[bool, switch("--once", "Do what is due now, with its retries, and exit.")]
+Parallel = Annotated[int, option("--parallel", "N", "Pipelines that may run at once.")]
 
 MetricsPort = Annotated[
-    int | None,
-    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics at this port; 0 picks a free one."),
+    int | None, option("--metrics-port", "PORT", "Serve Prometheus metrics at this port; 0 picks a free one.")
 ]
-MetricsHost = Annotated[str, typer.Option("--metrics-host", metavar="HOST", help="Address that metrics are served at.")]
+MetricsHost = Annotated[str, option("--metrics-host", "HOST", "Address that metrics are served at.")]
 
 _RUNS_SHOWN = 3
 

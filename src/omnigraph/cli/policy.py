@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from omnigraph.cli.options import OfCluster
+from omnigraph.cli.options import OfCluster, argument, option, switch
 from omnigraph.cli.output import Output, plural, table
 from omnigraph.cli.target import open_ledger
 from omnigraph.errors import UsageError
@@ -17,18 +15,14 @@ if TYPE_CHECKING:
 
 
 Scope = Literal["graph", "server"]
-Bundle = Annotated[
-    Path | None, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file; a cluster has its own.")
-]
-GraphId = Annotated[str | None, typer.Option("--graph", metavar="ID", help="Graph of the cluster.")]
-For = Annotated[Scope, typer.Option("--for", help="Kind of bundle: graph or server.")]
-Tests = Annotated[Path, typer.Option("--tests", metavar="FILE", help="Test cases with their expected decisions.")]
-Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Actor to decide for.")]
-Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="Action to decide on.")]
-Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch that is read or written.")]
-Target = Annotated[
-    str | None, typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into.")
-]
+Bundle = Annotated[Path | None, argument("BUNDLE", "The bundle, a YAML file; a cluster has its own.")]
+GraphId = Annotated[str | None, option("--graph", "ID", "Graph of the cluster.")]
+For = Annotated[Scope, switch("--for", "Kind of bundle: graph or server.")]
+Tests = Annotated[Path, option("--tests", "FILE", "Test cases with their expected decisions.")]
+Actor = Annotated[str, option("--actor", "NAME", "Actor to decide for.")]
+Action = Annotated[str, option("--action", "ACTION", "Action to decide on.")]
+Branch = Annotated[str | None, option("--branch", "NAME", "Branch that is read or written.")]
+Target = Annotated[str | None, option("--target-branch", "NAME", "Branch that is created, deleted or merged into.")]
 
 
 def validate(bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None) -> Output:

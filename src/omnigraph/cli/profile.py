@@ -11,16 +11,16 @@ import typer
 from omnigraph import settings
 from omnigraph.cli.app import Reads
 from omnigraph.cli.config import Profile, read_config, remove_token, store_token, token_for
-from omnigraph.cli.options import Format, Json, Shape
+from omnigraph.cli.options import Format, Json, Shape, argument
 from omnigraph.cli.output import Output, echo, table
 from omnigraph.cli.query import print_result
 from omnigraph.cli.target import Served
 from omnigraph.errors import UsageError
 
-ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
-ProfileName = Annotated[str | None, typer.Argument(metavar="NAME", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
-AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by its name in `config.yaml`.")]
-Values = Annotated[list[str] | None, typer.Argument(metavar="VALUE", help="Values of its parameters, in order.")]
+ServerName = Annotated[str, argument("NAME", "The server, by its name in `config.yaml`.")]
+ProfileName = Annotated[str | None, argument("NAME", "The profile; `OMNIGRAPH_PROFILE` if unset.")]
+AliasName = Annotated[str, argument("NAME", "The alias, by its name in `config.yaml`.")]
+Values = Annotated[list[str] | None, argument("VALUE", "Values of its parameters, in order.")]
 
 
 def list_profiles() -> Output:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
@@ -22,18 +20,20 @@ from omnigraph.cli.options import (
     Master,
     Message,
     Name,
-    Names,
     OfCluster,
+    OptionGroup,
     Params,
     ParamsFile,
     Query,
     QueryFile,
     QueryText,
-    ReadBranch,
+    ReadState,
     Shape,
-    Snapshot,
     Where,
+    argument,
     is_query_text,
+    option,
+    switch,
 )
 from omnigraph.cli.output import (
     Output,
@@ -66,22 +66,43 @@ if TYPE_CHECKING:
     from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
-def query_source(argument: str | None, file: Path | None, text: str | None) -> Source:
-    """Return the source of a query from an argument, `--query` or `-e`, of which one must be there."""
-    from omnigraph.lang.diagnostic import Source
-    from omnigraph.source_files import read_source
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryInput(OptionGroup):
+    """A query: its text, a file with it, or the name of a stored one; and its parameters."""
 
-    options = {"the argument": argument, "`--query`": file, "`-e`": text}
-    names = [name for name, value in options.items() if value is not None]
-    if len(names) > 1:
-        raise UsageError(f"{names[0]} and {names[1]} both give a query; use one of them")
-    if not names:
-        raise UsageError("no query was given; name a `.gq` file, or write the query itself in quotes")
-    if argument is not None and not is_query_text(argument):
-        file = Path(argument)
-    if file is not None:
-        return Source("standard input", sys.stdin.read()) if str(file) == "-" else read_source(file, "Q000")
-    return Source("-e", text) if text is not None else Source("query", argument or "")
+    query: Query = None
+    name: Name = None
+    query_file: QueryFile = None
+    text: QueryText = None
+    params: Params = None
+    params_file: ParamsFile = None
+
+    @property
+    def stored_name(self) -> str | None:
+        """The name of a stored query, if that is all there is."""
+        return self.name if self.query is None and self.query_file is None and self.text is None else None
+
+    def source(self) -> Source:
+        """Return the source of the query, which must be there once."""
+        from omnigraph.lang.diagnostic import Source
+        from omnigraph.source_files import read_source
+
+        options = {"the argument": self.query, "`--query`": self.query_file, "`-e`": self.text}
+        names = [name for name, value in options.items() if value is not None]
+        if len(names) > 1:
+            raise UsageError(f"{names[0]} and {names[1]} both give a query; use one of them")
+        if not names:
+            raise UsageError("no query was given; name a `.gq` file, or write the query itself in quotes")
+        file, argument = self.query_file, self.query
+        if argument is not None and not is_query_text(argument):
+            file = Path(argument)
+        if file is not None:
+            return Source("standard input", sys.stdin.read()) if str(file) == "-" else read_source(file, "Q000")
+        return Source("-e", self.text) if self.text is not None else Source("query", argument or "")
+
+    def values(self) -> dict[str, object]:
+        """Return the values of the parameters."""
+        return read_parameters(self.params, self.params_file)
 
 
 def connect_stored_queries(target: Target, name: str) -> ServedGraph:
@@ -183,109 +204,82 @@ def print_result(
     return 0
 
 
-WithMetadata = Annotated[bool, typer.Option("--metadata", help="Start `jsonl` output with a line of metadata.")]
-Analyze = Annotated[bool, typer.Option("--analyze", help="Run the query, and add measured rows and times.")]
+WithMetadata = Annotated[bool, switch("--metadata", "Start `jsonl` output with a line of metadata.")]
+Analyze = Annotated[bool, switch("--analyze", "Run the query, and add measured rows and times.")]
 
 
 def query(
     target: Reads,
-    query: Query = None,
-    name: Name = None,
-    query_file: QueryFile = None,
-    text: QueryText = None,
-    params: Params = None,
-    params_file: ParamsFile = None,
-    branch: ReadBranch = None,
-    snapshot: Snapshot = None,
-    names: Names = "now",
+    query_input: QueryInput,
+    state: ReadState,
     engine: Where = "auto",
     master: Master = None,
     shape: Shape = None,
     with_metadata: WithMetadata = False,
     as_json: Json = False,
 ) -> int:
-    values = read_parameters(params, params_file)
-    on_branch = branch or "main"
-    read: dict[str, object] = {"branch": on_branch, "at": snapshot} if snapshot else {"branch": on_branch}
+    values, on_branch, stored_name = query_input.values(), state.branch or "main", query_input.stored_name
+    read: dict[str, object] = {"branch": on_branch, "at": state.at} if state.at else {"branch": on_branch}
     on_spark = engine == "spark" or master is not None
     if on_spark and engine == "local":
         raise UsageError("`--engine local` runs in this process; leave out `--master` and `--conf`")
-    if name is not None and query is None and query_file is None and text is None:
+    if stored_name is not None:
         if on_spark:
             raise UsageError(
                 "a stored query runs on its server; leave out `--engine` and `--master`, or give the query itself and"
                 " the storage with `--store URI`"
             )
-        with connect_stored_queries(target, name) as stored_queries:
-            result = stored_queries.invoke(name, values, branch=on_branch, at=snapshot, names=names)
+        with connect_stored_queries(target, stored_name) as stored_queries:
+            result = stored_queries.invoke(stored_name, values, **state.arguments)
         return print_result(result, read, shape, as_json, with_metadata=with_metadata)
-    source = query_source(query, query_file, text)
+    source = query_input.source()
     if on_spark:
         from omnigraph.spark.query import collect
         from omnigraph.spark.session import session
 
         with target.store_to_read() as graph, name_diagnostics(source):
-            result = collect(
-                graph, source, values, name=name, branch=on_branch, at=snapshot, names=names, spark=session(master)
-            )
+            result = collect(graph, source, values, name=query_input.name, **state.arguments, spark=session(master))
     else:
         with target.open_to_read() as opened, name_diagnostics(source):
-            result = opened.query(source, values, name=name, branch=on_branch, at=snapshot, names=names)
+            result = opened.query(source, values, name=query_input.name, **state.arguments)
     return print_result(result, read, shape, as_json, with_metadata=with_metadata)
 
 
-def explain(
-    target: Reads,
-    query: Query = None,
-    name: Name = None,
-    query_file: QueryFile = None,
-    text: QueryText = None,
-    params: Params = None,
-    params_file: ParamsFile = None,
-    branch: ReadBranch = None,
-    snapshot: Snapshot = None,
-    names: Names = "now",
-    analyze: Analyze = False,
-) -> Output:
-    source = query_source(query, query_file, text)
-    values = read_parameters(params, params_file)
-    on_branch = branch or "main"
+def explain(target: Reads, query_input: QueryInput, state: ReadState, analyze: Analyze = False) -> Output:
+    source, values = query_input.source(), query_input.values()
     with target.open_to_read() as graph, name_diagnostics(source):
-        explanation = graph.explain(
-            source, values, name=name, branch=on_branch, at=snapshot, names=names, profile=analyze
-        )
+        explanation = graph.explain(source, values, name=query_input.name, **state.arguments, profile=analyze)
     return Output(explanation.to_json(), [explanation.render()])
 
 
-IfCommit = Annotated[
-    str | None, typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch.")
-]
+IfCommit = Annotated[str | None, option("--if-commit", "ID", "Write only if this is the head of the branch.")]
 
 
 def mutate(
     target: Writes,
-    query: Query = None,
-    name: Name = None,
-    query_file: QueryFile = None,
-    text: QueryText = None,
-    params: Params = None,
-    params_file: ParamsFile = None,
+    query_input: QueryInput,
     branch: Branch = "main",
     if_commit: IfCommit = None,
     message: Message = None,
     dry_run: DryRun = False,
 ) -> Output:
-    values = read_parameters(params, params_file)
-    if name is not None and query is None and query_file is None and text is None:
+    values, stored_name = query_input.values(), query_input.stored_name
+    if stored_name is not None:
         if dry_run:
             raise UsageError("a stored mutation has no dry run; give its text or file")
-        with connect_stored_queries(target, name) as served:
-            receipt = served.invoke_mutation(name, values, branch=branch, if_commit=if_commit, message=message)
+        with connect_stored_queries(target, stored_name) as served:
+            receipt = served.invoke_mutation(stored_name, values, branch=branch, if_commit=if_commit, message=message)
     else:
-        source = query_source(query, query_file, text)
+        source = query_input.source()
         with target.open_to_write() as graph, name_diagnostics(source):
             receipt = graph.mutate(
-                source, values, name=name, branch=branch, if_commit=if_commit, message=message, dry_run=dry_run
+                source,
+                values,
+                name=query_input.name,
+                branch=branch,
+                if_commit=if_commit,
+                message=message,
+                dry_run=dry_run,
             )
     nothing = "dry run, nothing was written" if dry_run else "nothing changed, no commit"
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else nothing
@@ -299,7 +293,7 @@ def affected(receipt: MutationReceipt) -> str:
 
 
 OptionalDirectory = Annotated[
-    Path | None, typer.Argument(metavar="DIR", help="A `.gq` file, or a directory of them; a server has its own.")
+    Path | None, argument("DIR", "A `.gq` file, or a directory of them; a server has its own.")
 ]
 
 
@@ -400,7 +394,7 @@ def _load(target: Target, directory: Path | None, schema: Path | None) -> Stored
     return load_queries(directory, read_catalog(target, schema))
 
 
-Queries = Annotated[list[Path], typer.Option("--query", metavar="FILE", help="File with queries; repeatable.")]
+Queries = Annotated[list[Path], option("--query", "FILE", "File with queries; repeatable.")]
 
 
 # No update sets a nullable property: often on purpose, so one line for each type is enough.

@@ -23,6 +23,9 @@ from omnigraph.cli.options import (
     SchemaFile,
     Snapshot,
     Where,
+    argument,
+    option,
+    switch,
 )
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
@@ -34,12 +37,9 @@ if TYPE_CHECKING:
 
 
 StoredQueriesOf = Annotated[
-    Path | None,
-    typer.Option("--queries", metavar="DIR", help="Refuse a schema that breaks a stored query in this directory."),
+    Path | None, option("--queries", "DIR", "Refuse a schema that breaks a stored query in this directory.")
 ]
-Old = Annotated[
-    Path | None, typer.Option("--against", metavar="FILE", help="Plan from this schema instead of a graph's.")
-]
+Old = Annotated[Path | None, option("--against", "FILE", "Plan from this schema instead of a graph's.")]
 
 
 def _schema_path(option: Path | None, argument: str | None) -> Path:
@@ -143,8 +143,7 @@ def _confirming_drops(apply_schema: Callable[..., SchemaReceipt], allow_drops: b
 
 
 Diagram = Annotated[
-    Literal["pg", "mermaid", "dot"],
-    typer.Option("--format", metavar="NAME", help="Text (pg), or a diagram: mermaid or dot."),
+    Literal["pg", "mermaid", "dot"], option("--format", "NAME", "Text (pg), or a diagram: mermaid or dot.")
 ]
 
 
@@ -167,10 +166,9 @@ def show(
 
 
 Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="FILES", help="NDJSON, Parquet or CSV: files, directories, globs or addresses of objects."),
+    list[str] | None, argument("FILES", "NDJSON, Parquet or CSV: files, directories, globs or addresses of objects.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to this new file.")]
+Out = Annotated[Path | None, option("--out", "FILE", "Write the schema to this new file.")]
 
 
 def infer(
@@ -199,10 +197,8 @@ def infer(
     return Output(document, [line])
 
 
-Schema = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace a leftover `_schema.pg`; an existing graph is never replaced.")
-]
+Schema = Annotated[Path | None, option("--schema", "FILE", "The schema of the new graph.")]
+Force = Annotated[bool, switch("--force", "Replace a leftover `_schema.pg`; an existing graph is never replaced.")]
 
 
 def init(

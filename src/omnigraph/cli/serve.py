@@ -10,10 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from omnigraph import settings
-from omnigraph.cli.options import Store
+from omnigraph.cli.options import Store, argument, option, switch
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
 from omnigraph.errors import UsageError
@@ -23,40 +21,26 @@ from omnigraph.limits import SERVER_RECONCILE_SECONDS
 if TYPE_CHECKING:
     from omnigraph.server.registry import GraphConfig, GraphRegistry
 
-Uri = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
-Graphs = Annotated[
-    list[str] | None, typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable.")
-]
-Bind = Annotated[
-    str, typer.Option("--bind", metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.")
-]
-Unauthenticated = Annotated[bool, typer.Option("--unauthenticated", help="Allow anonymous access without tokens.")]
+Uri = Annotated[str | None, argument("GRAPH", "The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
+Graphs = Annotated[list[str] | None, option("--graph", "ID=URI", "Graph to serve, with its ID; repeatable.")]
+Bind = Annotated[str, option("--bind", "HOST:PORT", "Address to listen on; port 0 picks a free port.")]
+Unauthenticated = Annotated[bool, switch("--unauthenticated", "Allow anonymous access without tokens.")]
 Policies = Annotated[
-    list[str] | None,
-    typer.Option("--policy", metavar="[ID=]FILE", help="Policy bundle of a graph; the ID is optional with one graph."),
+    list[str] | None, option("--policy", "[ID=]FILE", "Policy bundle of a graph; the ID is optional with one graph.")
 ]
 ServerPolicy = Annotated[
-    Path | None,
-    typer.Option(
-        "--server-policy", metavar="FILE", help="Policy of the server itself: who may list graphs and read metrics."
-    ),
+    Path | None, option("--server-policy", "FILE", "Policy of the server itself: who may list graphs and read metrics.")
 ]
 Queries = Annotated[
-    list[str] | None,
-    typer.Option("--queries", metavar="[ID=]DIR", help="Stored queries of a graph; the ID is optional with one graph."),
+    list[str] | None, option("--queries", "[ID=]DIR", "Stored queries of a graph; the ID is optional with one graph.")
 ]
 
 ClusterRoot = Annotated[
-    str | None,
-    typer.Option("--cluster", metavar="CLUSTER", help="Serve what is applied to a cluster, and follow its ledger."),
+    str | None, option("--cluster", "CLUSTER", "Serve what is applied to a cluster, and follow its ledger.")
 ]
-RequireAll = Annotated[
-    bool, typer.Option("--require-all-graphs", help="Refuse to serve a cluster unless every graph is healthy.")
-]
+RequireAll = Annotated[bool, switch("--require-all-graphs", "Refuse to serve a cluster unless every graph is healthy.")]
 
-Reconcile = Annotated[
-    bool, typer.Option("--reconcile", help="Run recovery and maintenance in the background, once a minute.")
-]
+Reconcile = Annotated[bool, switch("--reconcile", "Run recovery and maintenance in the background, once a minute.")]
 
 # ID of a graph that was given without one.
 _ONLY = "graph"

@@ -225,6 +225,7 @@ class Target:
     flags: Flags
     yes: bool = False
     quiet: bool = False
+    as_json: bool = False
 
     @cached_property
     def location(self) -> Location:
@@ -328,12 +329,12 @@ class Target:
         if not self.quiet:
             echo(f"{self.command} → {address or self.address}", err=True)
 
-    def confirm(self, action: str, *, as_json: bool) -> None:
+    def confirm(self, action: str) -> None:
         """Ask before destructive work on a remote graph; without a terminal, raise."""
         address = self.address
         if self.yes or (not self.is_served and is_on_this_machine(address)):
             return
-        if as_json or not sys.stdin.isatty():
+        if self.as_json or not sys.stdin.isatty():
             raise UsageError(f"{action} on `{address}` destroys data of a remote graph; add `--yes` to confirm")
         answer = str(typer.prompt(f"{action} on {address} destroys data. Type yes to continue", default="no", err=True))
         if answer.strip().lower() not in ("yes", "y"):
