@@ -187,6 +187,23 @@ def test_request_of_http_1_0_needs_no_host(live: Live) -> None:
         assert read_all(raw).startswith(b"HTTP/1.1 200 ")
 
 
+def test_stream_of_http_1_0_is_not_chunked(live: Live) -> None:
+    with connected(live) as raw:
+        raw.sendall(f"POST /graphs/g/export HTTP/1.0\r\n{TYPED}Content-Length: 2\r\n\r\n{{}}".encode())
+        head, _, body = read_all(raw).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"transfer-encoding" not in head
+    assert all(orjson.loads(line) for line in body.splitlines())
+
+
+def test_client_that_expects_continue_is_told_to_send_its_body(live: Live) -> None:
+    with connected(live) as raw:
+        raw.sendall(ask_query(LENGTH + "Expect: 100-Continue\r\n", b""))
+        assert raw.recv(1 << 16) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        raw.sendall(BODY)
+        assert read_chunked_or_whole(raw).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize("length", ["999999999999999999", "1234567890123456789", "0" * 30 + "99999999"])
 def test_length_over_the_limit_is_told_as_it_was_sent(live: Live, length: str) -> None:
     with connected(live) as raw:

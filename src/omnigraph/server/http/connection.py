@@ -101,7 +101,6 @@ class HttpConnection(asyncio.Protocol):
         self._header_bytes = 0
         self._body_bytes = 0
         self._framing_bytes = 0
-        self._expects_continue = False
         self._trailer_bytes = 0
         # The request asks for an upgrade, and its body is still to be read; the parser then needs its framing again.
         self._is_upgrade = False
@@ -232,7 +231,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_discarding:
             return
         self._host.set_idle(self, is_idle=True)
-        self._url, self._headers, self._expects_continue = b"", [], False
+        self._url, self._headers = b"", []
         self._trailer_bytes, self._is_upgrade = 0, False
         self._has_headers, self._header_bytes, self._framing_bytes, self._body_bytes = False, 0, 0, 0
         self._await_head()
@@ -249,9 +248,7 @@ class HttpConnection(asyncio.Protocol):
             self._trailer_bytes += len(name) + len(value) + 4
             self._refuse_too_long(self._trailer_bytes)
             return
-        name = name.lower()
-        self._expects_continue |= name == b"expect" and value.lower() == b"100-continue"
-        self._headers.append((name, value))
+        self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._is_discarding or self._is_resuming:
@@ -297,12 +294,8 @@ class HttpConnection(asyncio.Protocol):
             )
             return
         is_last = self.is_spare or self._host.is_stopping or scope["http_version"] == "1.0"
-        self.exchange = exchange = Exchange(
-            self,
-            scope,
-            keeps_alive=self._parser.should_keep_alive() and not is_last,
-            expects_continue=self._expects_continue,
-        )
+        keeps_alive = self._parser.should_keep_alive() and not is_last
+        self.exchange = exchange = Exchange(self, scope, keeps_alive=keeps_alive)
         self._host.start(exchange, lambda: self._end(exchange))
 
     def _compose_scope(self) -> dict[str, object]:
@@ -373,8 +366,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
     async def drain(self) -> None:
-        if not self._writable.is_set():
-            await self._writable.wait()
+        await self._writable.wait()
 
     def pause_reading(self) -> None:
         if self._is_reading and not self._is_half_closed and not self._transport.is_closing():

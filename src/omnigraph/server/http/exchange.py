@@ -33,14 +33,16 @@ class InvalidResponse(Exception):
 class Exchange:
     """One request and its response. `has_begun`: part of the response was sent; `is_complete`: all of it was."""
 
-    def __init__(self, wire: HttpConnection, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
+    def __init__(self, wire: HttpConnection, scope: Scope, *, keeps_alive: bool) -> None:
         self.scope = scope
         self.keeps_alive = keeps_alive
         self.is_received = False
         self.has_begun = False
         self.is_complete = False
         self._wire = wire
-        self._expects_continue = expects_continue
+        self._expects_continue = any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"]
+        )
         self._body = bytearray()
         self._has_delivered_end = False
         self._is_disconnected = False
@@ -158,7 +160,7 @@ class Exchange:
         elif self._is_chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
         if head or body:
-            self._wire.write(head + body if head else body)
+            self._wire.write(head + body)
 
 
 _date_kept: tuple[int, bytes] = (0, b"")
