@@ -1,4 +1,4 @@
-"""Request schemas of the HTTP API, header names and media types, and the parser of bodies and query strings.
+"""Request schemas of the HTTP API, lines of NDJSON, header names and media types, and the parser of requests.
 
 Shared by server and client, so it imports neither.
 
@@ -11,7 +11,19 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from urllib.parse import parse_qsl
 
 import orjson
@@ -55,6 +67,36 @@ ARGUMENT: Final = "argument"
 def argument(name: str, alias: str | None = None) -> dict[str, str]:
     """Return the metadata of a member whose argument of a graph's method has another name."""
     return {ARGUMENT: name} if alias is None else {ARGUMENT: name, ALIAS: alias}
+
+
+# -- lines of NDJSON --------------------------------------------------------------------------------------------------
+
+
+class NodeRecord(TypedDict):
+    """A line of NDJSON: one node."""
+
+    type: str
+    data: NotRequired[dict[str, Any]]
+
+
+class EdgeRecord(TypedDict):
+    """A line of NDJSON: one edge."""
+
+    edge: str
+    from_: str
+    to: str
+    data: NotRequired[dict[str, Any]]
+
+
+class BaselineEnd(TypedDict):
+    snapshot_commit_id: str
+    resume_cursor: str
+
+
+class BaselineRecord(TypedDict):
+    """The last line of a baseline: where its feed continues."""
+
+    baseline: BaselineEnd
 
 
 # -- inputs of routes: a JSON body, or the query string for GET, HEAD and NDJSON bodies -------------------------------

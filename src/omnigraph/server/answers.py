@@ -283,33 +283,6 @@ class Difference(TypedDict):
     stats: ChangeCounts
 
 
-class NodeRecord(TypedDict):
-    """A line of NDJSON: one node."""
-
-    type: str
-    data: NotRequired[dict[str, Any]]
-
-
-class EdgeRecord(TypedDict):
-    """A line of NDJSON: one edge."""
-
-    edge: str
-    from_: str
-    to: str
-    data: NotRequired[dict[str, Any]]
-
-
-class BaselineEnd(TypedDict):
-    snapshot_commit_id: str
-    resume_cursor: str
-
-
-class BaselineRecord(TypedDict):
-    """The last line of a baseline: where its feed continues."""
-
-    baseline: BaselineEnd
-
-
 class Tag(public_values.Tag):
     pass
 

@@ -262,7 +262,7 @@ def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict
     elif route.body == "ndjson":
         operation["requestBody"] = {
             "required": True,
-            "content": _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes),
+            "content": _ndjson_content((wire.NodeRecord, wire.EdgeRecord), shapes),
         }
     if route.successor is not None:
         operation["deprecated"] = True
@@ -292,11 +292,11 @@ def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any
             responses["206"] = _response("The requested range.", content, (*full_headers, "Content-Range"))
         return responses
     if route.path.endswith("/export"):
-        content = _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes)
+        content = _ndjson_content((wire.NodeRecord, wire.EdgeRecord), shapes)
         documents = {media: {"schema": dict(_TEXT)} for media in wire.EXPORT_MEDIA.values() if media != wire.NDJSON}
         return {"200": _response(route.summary, {**content, **documents})}
     if route.path.endswith("/baseline"):
-        kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
+        kinds = (wire.NodeRecord, wire.EdgeRecord, wire.BaselineRecord)
         return {"200": _response(route.summary, _ndjson_content(kinds, shapes))}
     content = _content(route.answers, shapes)
     if route.path.endswith("/queries/{name}"):
