@@ -174,9 +174,12 @@ class Sides:
         states: tuple[State, State, State],
         schemas: tuple[Schema, Schema],
     ) -> None:
-        self.model, self.states = model, states
         merged = merge_schemas(base, *schemas)
-        self.schema = merged.schema
+        self.model, self.schema = model, merged.schema
+        before, ours, theirs = (
+            _read_under(model, state, own, merged.schema) for state, own in zip(states, (base, *schemas), strict=True)
+        )
+        self.states = (before, ours, theirs)
         self.schema_conflicts = set(merged.conflicts)
         self.may_conflict = False
         for mine, yours, rows, others in (
@@ -357,9 +360,9 @@ def _expect_replay(
                 except ValueError:
                     misfits = True
         for one in here.properties:
-            if changed and one.is_required and type_.find(one.id) is None:
+            if changed and type_.find(one.id) is None:
                 # Where states are compared, a required property that one of them lacks has its default.
-                if one.default is None:
+                if one.is_required and one.default is None:
                     step.errors |= {"merge.conflict"}
                 for rows in (before.get(id_, {}), after.get(id_, {})):
                     rows |= {entity: _filled(model, row, one) for entity, row in rows.items()}
@@ -376,12 +379,23 @@ def _expect_replay(
 
 
 def _filled(model: Model, row: Any, new: Property) -> Any:
-    """Return a row with the default of a property that it lacks."""
-    if isinstance(row, UnknownRow) or new.id in row or new.default is None:
+    """Return a row with what it holds of a property that it lacks: the default if it is required, or else null."""
+    value = new.default if new.is_required else None
+    if isinstance(row, UnknownRow) or new.id in row or (new.is_required and value is None):
         return row
     filled = dict(row)
-    model.set_value(filled, new.id, new.default)
+    model.set_value(filled, new.id, value)
     return filled
+
+
+def _read_under(model: Model, state: State, own: Schema, schema: Schema) -> State:
+    """Return a state with null for the optional properties that its own schema does not have."""
+    shown = dict(state)
+    for id_, type_ in schema.items():
+        for one in type_.properties:
+            if id_ in own and own[id_].find(one.id) is None and not one.is_required:
+                shown[id_] = {entity: _filled(model, row, one) for entity, row in shown.get(id_, {}).items()}
+    return shown
 
 
 def _refused(step: Step, kinds: set[str]) -> Step:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.world.model import CommitNumber, Model, Row, Rows, State
 from tests.world.schema_merge import merge_schemas
-from tests.world.schema_model import ENDS, Schema, Type, edges
+from tests.world.schema_model import ENDS, Schema, Type, convert, edges
 
 # Kind, table key, id; None where any of several entities may be named.
 Conflict = tuple[str, str, str | None]
@@ -228,7 +228,7 @@ def decide(
     merged: Merged,
     decisions: Mapping[tuple[int, str], str],
 ) -> State | None:
-    """Return the merged state with clashes decided; None: a decision takes what is unknown."""
+    """Return the merged state with clashes decided; None: a decision takes what is unknown or fits no type."""
     state = {key: dict(rows) for key, rows in merged.state.items()}
     by_name = dict(zip(("base", "ours", "theirs"), sides, strict=True))
     for clash in merged.clashes:
@@ -238,18 +238,32 @@ def decide(
         if isinstance(taken, UnknownRow):
             return None
         if clash.kind == "DeleteVsUpdate" or taken is None:
-            if taken is not None and any(isinstance(value, Unknown) for value in taken.values()):
+            if taken is not None and not _fits(type_, taken, taken):
                 return None
             put(state, clash.type_id, clash.entity, taken)
             continue
+        parts = {part: model.value(taken, part) for part in clash.columns}
+        if not _fits(type_, parts, clash.columns):
+            return None
         row = _merge_without(model, type_, sides, clash)
-        for part in clash.columns:
-            value = model.value(taken, part)
-            if isinstance(value, Unknown):
-                return None
+        for part, value in parts.items():
             model.set_value(row, part, value)
         state[clash.type_id][clash.entity] = row
     return state
+
+
+def _fits(type_: Type, values: Mapping[Any, Any], parts: Iterable[Any]) -> bool:
+    """Whether the values of some parts of an entity are known, and the properties of its type can hold them."""
+    for part in parts:
+        one, value = type_.find(part), values[part]
+        if isinstance(value, Unknown):
+            return False
+        try:
+            if one is not None:
+                convert(value, one.base)
+        except ValueError:
+            return False
+    return True
 
 
 def _merge_without(model: Model, type_: Type, sides: tuple[State, State, State], clash: Clash) -> Row:
