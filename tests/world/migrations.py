@@ -105,7 +105,13 @@ class Migration:
 
     def _make_optional(self) -> bool:
         type_, one = self._property(lambda one: one.is_required, keyed=False)
-        return one is not None and self._put(type_.with_property(replace(one, is_required=False)))
+        if one is None:
+            return False
+        former = self.before.get(type_.id)
+        if former is not None and former.find(one.id) is None:
+            # It comes in the same step, and only what comes as required gives its default to what exists.
+            self.model.fills.pop(one.id, None)
+        return self._put(type_.with_property(replace(one, is_required=False)))
 
     def _make_required(self) -> bool:
         type_, one = self._property(lambda one: not one.is_required and one.base != "Blob", keyed=False)
