@@ -409,3 +409,42 @@ def test_required_property_is_refused_where_the_target_has_changed(graph: Graph,
     put(graph, "main", "m", a=1)
     with pytest.raises(MergeConflict, match="added it as a required property"):
         graph.branches.merge("topic", "main")
+
+
+# -- types that only one of several ancestors has ----------------------------------------------------------------------
+
+LATE = SCHEMA + "\nnode Late { k: String @key  m: I32? }\n"
+LATE_WIDENED = LATE.replace("m: I32?", "m: I64?")
+
+
+def late_type(graph: Graph) -> None:
+    """Make histories cross: of two best common ancestors only one has the type `Late`; then `topic` widens it."""
+    for branch in ("topic", "added"):
+        graph.branches.create(branch)
+    put(graph, "topic", "n", a=1)
+    graph.branches.merge("topic", "main")
+    graph.schema.apply(LATE, branch="added")
+    graph.load([{"type": "Late", "data": {"k": "x", "m": 1}}], mode="append", branch="added")
+    for target in ("main", "topic"):
+        graph.branches.merge("added", target)
+    graph.schema.apply(LATE_WIDENED, branch="topic")
+
+
+def late_values(graph: Graph) -> list[dict[str, Any]]:
+    query = "query q() { match { $n: Late } return { $n.k as k, $n.m as m } order { $n.k } }"
+    return list(graph.query(query).rows())
+
+
+def test_widened_type_that_one_ancestor_lacks_reaches_an_unchanged_target(graph: Graph) -> None:
+    late_type(graph)
+    graph.load([{"type": "Late", "data": {"k": "y", "m": 1 << 40}}], mode="append", branch="topic")
+    graph.branches.merge("topic", "main")
+    assert late_values(graph) == [{"k": "x", "m": 1}, {"k": "y", "m": 1 << 40}]
+
+
+def test_widened_type_that_one_ancestor_lacks_is_refused_where_the_target_changed(graph: Graph) -> None:
+    late_type(graph)
+    graph.load([{"type": "Late", "data": {"k": "x", "m": 2}}], mode="merge")
+    with pytest.raises(MergeConflict, match="changed its type to `I64"):
+        graph.branches.merge("topic", "main")
+    assert late_values(graph) == [{"k": "x", "m": 2}]

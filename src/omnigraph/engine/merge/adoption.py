@@ -85,9 +85,10 @@ def adopted_types(merged: MergedSchema) -> list[Type]:
 def _has_base_entities(base: MergeBase[View], side: View, type_: Type) -> bool:
     """Return True if a side has the entities of a type that the base has, in the same dataset or in another version.
 
-    A version that only indexes or compacts the dataset, or takes changes back, leaves the entities as they were.
+    A version that only indexes or compacts the dataset, or takes changes back, leaves the entities as they were. Of
+    several ancestors, those that are older than the type have none of its entities.
     """
-    if not all(any(pins_of([view], type_)) for view in base.states()):
+    if not any(pins_of(list(base.states()), type_)):
         return False
     state = ThreeWayState.under(MergedSchema(side.snapshot.state.schema, side.catalog, base, side, side))
     return state.is_ours_unchanged(type_) or not state.our_changes(type_)[0].count
