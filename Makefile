@@ -16,7 +16,7 @@ IN_MEMORY = export TMPDIR="$$(mktemp -d "$(or $(ROOM),$${TMPDIR:-/tmp})/omnigrap
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-pythons check format bench docs lock clean
+.PHONY: help setup demo test test-long test-pythons check format bench bench-quick docs lock clean
 
 ##@ Start here
 demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
@@ -46,7 +46,11 @@ test-pythons: setup ## the quick tests under every other supported Python that t
 bench: setup ## measure against the peers it installs first, and rewrite docs/appendix/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
+	@$(IN_MEMORY) $(RUN) -m benchmarks.quick --record
 	@$(RUN) tools/draw.py
+bench-quick: setup ## a tenth of it in three minutes: fails if a ratio fell below half of the recorded one
+	-@$(PYTHON) tools/setup.py bench
+	@$(IN_MEMORY) $(RUN) -m benchmarks.quick
 docs: setup ## build the documentation into site/, strictly
 	@$(RUN) tools/draw.py
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet && echo "open site/index.html"

@@ -23,7 +23,7 @@ from benchmarks import (
     vectors,
     writes,
 )
-from benchmarks.page import render_page
+from benchmarks.page import commit, render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
 
@@ -54,7 +54,7 @@ def main(names: Sequence[str]) -> None:
         sys.exit(f"no topic is called {', '.join(unknown)}; there are {', '.join(TOPICS)}")
     for name in names or TOPICS:
         # Each topic is written as soon as it is done, so that a long run that is broken off loses only the rest.
-        text = render_page([TOPICS[name]()], PAGE.read_text(encoding="utf-8"))
+        text = render_page([TOPICS[name]()], commit(), PAGE.read_text(encoding="utf-8"))
         PAGE.write_text(text, encoding="utf-8")
         print(f"{name}: written to {PAGE}", flush=True)
 

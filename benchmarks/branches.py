@@ -67,7 +67,7 @@ def run() -> Topic:
 
 
 def _types_table(root: Path) -> Table:
-    subjects = [Subject(_graph(root / f"types{number}", number)) for number in TYPES]
+    subjects = [Subject(make_graph(root / f"types{number}", number)) for number in TYPES]
     for _ in range(2 * ROUNDS + 1):
         for one in subjects:
             name = f"b{next(_numbers)}"
@@ -87,7 +87,7 @@ def _types_table(root: Path) -> Table:
 
 
 def _size_tables(root: Path) -> tuple[Table, Table]:
-    subjects = [Subject(_graph(root / f"size{size}", 1, size)) for size in SIZES]
+    subjects = [Subject(make_graph(root / f"size{size}", 1, size)) for size in SIZES]
     for _ in range(ROUNDS + 1):
         for number in CHANGED:
             for one, size in zip(subjects, SIZES, strict=True):
@@ -109,7 +109,7 @@ def _size_tables(root: Path) -> tuple[Table, Table]:
 
 
 def _merge_round(one: Subject, size: int, number: int) -> None:
-    name = _diverged(one.graph, size, number)
+    name = diverge(one.graph, size, number)
     one.time(f"diff of {number}", one.graph.diff, "main", name)
     one.time(f"dry run of a merge of {number}", one.graph.branches.merge, name, dry_run=True)
     receipt = one.time(f"merge of {number}", one.graph.branches.merge, name)
@@ -118,7 +118,7 @@ def _merge_round(one: Subject, size: int, number: int) -> None:
 
 
 def _compare_round(one: Subject, size: int) -> None:
-    name = _diverged(one.graph, size, CHANGED[0])
+    name = diverge(one.graph, size, CHANGED[0])
     quick = vars(moves)["moved_row_ids"]
     one.time("fast", one.graph.branches.merge, name, dry_run=True)
     vars(moves)["moved_row_ids"] = all_row_ids
@@ -129,20 +129,20 @@ def _compare_round(one: Subject, size: int) -> None:
     one.graph.branches.delete(name)
 
 
-def _diverged(graph: Graph, size: int, number: int) -> str:
+def diverge(graph: Graph, size: int, number: int) -> str:
     """Make a branch; change some entities on it, and as many others on main."""
     name = f"b{next(_numbers)}"
     graph.branches.create(name)
     places = np.arange(number) * (size // number)
     for branch, shift in ((name, 0), ("main", 1)):
-        _commit(graph, branch, _rows(places + shift, next(_numbers)), upsert)
+        commit_rows(graph, branch, make_rows(places + shift, next(_numbers)), upsert)
     return name
 
 
 def _depth_table(root: Path) -> Table:
     subjects = []
     for depth in DEPTHS:
-        subject = Subject(_graph(root / f"depth{depth}", 1))
+        subject = Subject(make_graph(root / f"depth{depth}", 1))
         with without_syncs():
             for _ in range(depth):
                 subject.graph.mutate(INSERT, params={"k": f"k{next(_numbers)}"})
@@ -164,22 +164,22 @@ def _row(title: str, subjects: list[Subject], name: str) -> tuple[str, ...]:
     return title, *(f"{one:.1f} ms" for one in medians), f"{medians[-1] / medians[0]:.2f}"
 
 
-def _graph(root: Path, types: int, size: int = 0) -> Graph:
+def make_graph(root: Path, types: int, size: int = 0) -> Graph:
     graph = og.init(
         root, schema="\n".join(f"node T{n} {{ k: String @key  n: I64?  s: String? }}" for n in range(types))
     )
     if size:
-        _commit(graph, "main", _rows(np.arange(size), -1), append)
+        commit_rows(graph, "main", make_rows(np.arange(size), -1), append)
     return graph
 
 
-def _rows(numbers: Any, salt: int) -> pa.Table:
+def make_rows(numbers: Any, salt: int) -> pa.Table:
     keys = pc.binary_join_element_wise("entity-", pc.cast(pa.array(numbers), pa.string()), "")
     texts = pc.binary_join_element_wise("a text of some length about ", keys, "")
     return pa.table({"id": keys, "k": keys, "n": pa.array(np.full(len(numbers), salt)), "s": texts})
 
 
-def _commit(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
+def commit_rows(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
     """Commit rows with the kernel alone."""
     kernel = session_of(graph).kernel
 

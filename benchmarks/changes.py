@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from tests.support.staged_fixtures import delete_ids
 
 SIZES = (10_000, 100_000, 1_000_000)
 CHANGED = 100
+UPDATES = f"{CHANGED} updates"
 ROUNDS = 5
 _ID: pa.Field[pa.DataType] = pa.field(
     "id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
@@ -49,20 +51,20 @@ def run() -> Topic:
 
 def _rows(size: int) -> list[tuple[str, ...]]:
     with tempfile.TemporaryDirectory() as directory:
-        base = Store(Location.parse(directory)).create("nodes/a", _SCHEMA)
-        for half in np.array_split(np.arange(size), 2):
-            base = _commit(base, append(base, _table(half, 0)))
-        places = np.arange(0, size, size // CHANGED)
-        updated = _commit(base, upsert(base, _table(places, 1)))
-        deleted = _commit(updated, delete_ids(updated, _table(places + 1, 0).column("id").combine_chunks()))
-        tasks = plan(deleted, rows_per_fragment=2 * size)
-        compacted = _commit(deleted, rewritten(deleted, [execute(deleted, task) for task in tasks]))
-        pairs = {
-            f"{CHANGED} updates": (base, updated),
-            f"{CHANGED} deletes": (updated, deleted),
-            "a compaction": (deleted, compacted),
-        }
-        return [_row(size, name, *pair) for name, pair in pairs.items()]
+        return [_row(size, name, *pair) for name, pair in make_versions(Path(directory), size).items()]
+
+
+def make_versions(folder: Path, size: int) -> dict[str, tuple[Dataset, Dataset]]:
+    """Return pairs of versions of one type, by what lies between them."""
+    base = Store(Location.parse(str(folder))).create("nodes/a", _SCHEMA)
+    for half in np.array_split(np.arange(size), 2):
+        base = _commit(base, append(base, _table(half, 0)))
+    places = np.arange(0, size, size // CHANGED)
+    updated = _commit(base, upsert(base, _table(places, 1)))
+    deleted = _commit(updated, delete_ids(updated, _table(places + 1, 0).column("id").combine_chunks()))
+    tasks = plan(deleted, rows_per_fragment=2 * size)
+    compacted = _commit(deleted, rewritten(deleted, [execute(deleted, task) for task in tasks]))
+    return {UPDATES: (base, updated), f"{CHANGED} deletes": (updated, deleted), "a compaction": (deleted, compacted)}
 
 
 def _row(size: int, name: str, before: Dataset, after: Dataset) -> tuple[str, ...]:

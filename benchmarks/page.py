@@ -1,6 +1,6 @@
 """The page of measurements: machine facts, then a section for each topic.
 
-Pure but for the machine facts; names no host.
+Pure but for the facts of the machine and the commit; names no host.
 """
 
 from __future__ import annotations
@@ -8,15 +8,20 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.topic import Measure, Table, Topic
 
 _SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
-def render_page(topics: Sequence[Topic], before: str = "") -> str:
-    """Return `docs/appendix/benchmarks.md` in full; sections that no topic replaces stay where they were."""
+def render_page(topics: Sequence[Topic], measured: str, before: str = "") -> str:
+    """Return `docs/appendix/benchmarks.md` in full; sections that no topic replaces stay where they were.
+
+    `measured` is the commit that the topics were measured on.
+    """
     head = [
         "# Measurements",
         "",
@@ -26,9 +31,19 @@ def render_page(topics: Sequence[Topic], before: str = "") -> str:
         "",
     ]
     sections = {_title(text): text for text in _SECTION.split(before)[1:]}
-    sections |= {topic.title: "\n".join(_section(topic)) for topic in topics}
+    sections |= {topic.title: "\n".join(_section(topic, measured)) for topic in topics}
     parts = ["\n".join(head), *(text.strip("\n") + "\n" for text in sections.values())]
     return "\n".join(parts)
+
+
+def commit() -> str:
+    """Return the short name of the commit that is measured, and whether it was changed."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    name, changes = (
+        subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
+        for words in (("rev-parse", "--short=8", "HEAD"), ("status", "--porcelain", "--", "../src"))
+    )
+    return f"{name} with changes" if changes else name
 
 
 def machine() -> str:
@@ -40,8 +55,8 @@ def _title(section: str) -> str:
     return section.partition("\n")[0].removeprefix("## ").strip()
 
 
-def _section(topic: Topic) -> list[str]:
-    lines = [f"## {topic.title}", "", topic.about, ""]
+def _section(topic: Topic, measured: str) -> list[str]:
+    lines = [f"## {topic.title}", "", f"{topic.about} Measured on commit {measured}.", ""]
     if topic.measures:
         lines += [*_table_head(("What", "Median", "Target", "Ratio", "Rounds")), *map(_row, topic.measures), ""]
     for table in topic.tables:

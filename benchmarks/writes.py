@@ -96,7 +96,7 @@ def _edges(size: int) -> pa.Table:
     return pa.table({"id": ids, "src": names.take(source), "dst": names.take(target)})
 
 
-def _build(root: Path, size: int, commits: int) -> Graph:
+def build_history(root: Path, size: int, commits: int) -> Graph:
     with without_syncs():
         graph = og.init(root, schema=SCHEMA)
         rows = _rows(np.arange(size))
@@ -165,8 +165,8 @@ NAMES = {
 def run() -> Topic:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         root = Path(folder)
-        short, long = (_build(root / f"history{depth}", SMALL, depth) for depth in (SHORT, LONG))
-        large = _build(root / "large", LARGE, SHORT)
+        short, long = (build_history(root / f"history{depth}", SMALL, depth) for depth in (SHORT, LONG))
+        large = build_history(root / "large", LARGE, SHORT)
         subjects = [Subject(short, SMALL), Subject(long, SMALL), Subject(large, LARGE)]
         for place in range(ROUNDS + 2):
             if place == 2:

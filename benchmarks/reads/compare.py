@@ -69,7 +69,9 @@ def prepare(size: Size, names: Sequence[str], cache: Path) -> tuple[Path, dict[s
     return data, homes
 
 
-def compare(lines: Sequence[Line], deck: Draws, workers: Mapping[str, Worker]) -> Iterator[Timing]:
+def compare(
+    lines: Sequence[Line], deck: Draws, workers: Mapping[str, Worker], *, rounds: int = ROUNDS
+) -> Iterator[Timing]:
     """Yield each line as soon as it is measured; raise if engines disagree on its result."""
     order = random.Random(0)
     for line in lines:
@@ -78,7 +80,7 @@ def compare(lines: Sequence[Line], deck: Draws, workers: Mapping[str, Worker]) -
         able = [workers[name] for name, answer in answers.items() if answer["digests"] is not None]
         found = {worker.name: answers[worker.name].get("keys", []) for worker in able}
         failures = {name: answer["failure"] for name, answer in answers.items() if "failure" in answer}
-        yield Timing(line, _measure(line, params, able, order), found, failures)
+        yield Timing(line, _measure(line, params, able, order, rounds), found, failures)
 
 
 def _check(line: Line, params: list[dict[str, Any]], workers: Mapping[str, Worker]) -> dict[str, dict[str, Any]]:
@@ -91,11 +93,11 @@ def _check(line: Line, params: list[dict[str, Any]], workers: Mapping[str, Worke
 
 
 def _measure(
-    line: Line, params: list[dict[str, Any]], workers: list[Worker], order: random.Random
+    line: Line, params: list[dict[str, Any]], workers: list[Worker], order: random.Random, count: int
 ) -> dict[str, list[float]]:
     rounds: dict[str, list[float]] = {worker.name: [] for worker in workers}
     until = time.perf_counter() + LINE_SECONDS
-    for number in range(ROUNDS):
+    for number in range(count):
         if number >= ROUNDS_MIN and time.perf_counter() > until:
             break
         order.shuffle(workers)
