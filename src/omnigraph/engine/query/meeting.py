@@ -51,7 +51,7 @@ def fuse_meetings(steps: Sequence[PlanStep], *, as_set: bool) -> tuple[PlanStep,
         fused.append(step)
         chain = _chain_of(fused)
         if chain:
-            fused[-len(chain) :] = [MeetingWalks(tuple(chain), as_set, chain[-1].keep)]
+            fused[-len(chain) :] = [MeetingWalks(tuple(chain), as_set, keep=chain[-1].keep)]
     return tuple(fused)
 
 
@@ -87,17 +87,15 @@ class Meeting:
 
 
 @dataclass
-class MeetingWalks:
+class MeetingWalks(PlanStep):
     """A chain of walks whose last target is looked up: some from the rows on, the others backwards from that node."""
 
     walks: tuple[Expand, ...]
     as_set: bool
-    keep: frozenset[str] = frozenset()
 
-    @cached_property
-    def inner(self) -> Pipeline:
-        """The walks one after the other, as they are written."""
-        return Pipeline(self.walks, self.as_set, self.keep)
+    def __post_init__(self) -> None:
+        # The walks one after the other, as they are written.
+        self.inner = Pipeline(self.walks, self.as_set, self.keep)
 
     @cached_property
     def reversed_walks(self) -> tuple[ir.Expand, ...]:
@@ -156,7 +154,7 @@ class MeetingWalks:
                 return Rows(0, _nothing(self.keep | {walks[0].walk.source}, rows))
             waiting = {name for condition in pending for name in condition.variables}
             kept = (self.keep & (rows.columns.keys() | _bound_by(step))) | waiting | {step.walk.source}
-            back = Expand(walk, (), frozenset(kept))
+            back = Expand(walk, (), keep=frozenset(kept))
             rows, pending = _filter_bound(run, back.run(run, rows).only(kept), pending)
             rows = distinct_rows(rows) if self.as_set else rows
         assert not pending, "the conditions of a walk read what it binds"

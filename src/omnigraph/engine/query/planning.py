@@ -15,7 +15,7 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_constant, compile_predicate, compile_value, variables_of, walk
-from omnigraph.engine.query.meeting import fuse_meetings
+from omnigraph.engine.query.meeting import fuse_meetings, reverse_walk
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -30,6 +30,7 @@ from omnigraph.engine.query.operators import (
     PlanStep,
     Scan,
     compile_join,
+    equal_sides,
 )
 from omnigraph.engine.query.subqueries import CountJoin
 from omnigraph.engine.query.unwinding import Unwind
@@ -59,12 +60,10 @@ def compile_key_lookup(
     residual: list[ir.Expr] = []
     for condition in conditions:
         count_before = len(values)
-        if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
-            sides = (condition.left, condition.right)
-            for column, value in (sides, sides[::-1]):
-                if _is_key_of(node, variable, column) and _has_key_type(column, value):
-                    assert isinstance(column, ir.PropertyRef)
-                    values.setdefault(column.property, compile_constant(value))
+        for column, value in equal_sides(condition):
+            if _is_key_of(node, variable, column) and _has_key_type(column, value):
+                assert isinstance(column, ir.PropertyRef)
+                values.setdefault(column.property, compile_constant(value))
         # A condition that the lookup implies is dropped; a second one on the same column stays, and may contradict it.
         if len(values) == count_before:
             residual.append(condition)
@@ -75,11 +74,10 @@ def compile_key_lookup(
 
 def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
     """Return the constant that a condition compares the id of a variable with."""
-    if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
-        for column, value in ((condition.left, condition.right), (condition.right, condition.left)):
-            is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
-            if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
-                return value
+    for column, value in equal_sides(condition):
+        is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
+        if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
+            return value
     return None
 
 
@@ -185,17 +183,7 @@ def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operato
     filters = {scan.variable: scan.filters, **{hop.target: hop.filters for hop in path}}
     reversed_path: list[ir.Operator] = [ir.NodeScan(best.target, best.target_type, best.filters)]
     reversed_path += [
-        replace(
-            hop,
-            source=hop.target,
-            source_type=hop.target_type,
-            target=hop.source,
-            target_type=hop.source_type,
-            direction=ir.REVERSED[hop.direction],
-            legs=tuple(leg.reversed() for leg in hop.legs),
-            filters=filters[hop.source],
-        )
-        for hop in path
+        replace(reverse_walk(hop), filters=filters[hop.source], is_backwards=hop.is_backwards) for hop in path
     ]
     result: list[ir.Operator] = []
     for operator in operators:
@@ -261,16 +249,16 @@ class Planner:
             case ir.Filter():
                 return Filter(compiled)
             case ir.AntiJoin():
-                return AntiJoin(_EMPTY_PIPELINE, (), f"~row{next(self._markers)}")
+                return AntiJoin(self._new_marker())
             case ir.OptionalJoin(bindings=bindings):
-                return OptionalJoin(
-                    _EMPTY_PIPELINE, tuple(item.variable for item in bindings), f"~row{next(self._markers)}"
-                )
-
+                return OptionalJoin(tuple(item.variable for item in bindings), self._new_marker())
             case ir.Unwind(collection=collection, variable=variable):
                 return Unwind(compile_value(collection), variable, format_condition(collection))
             case ir.CountJoin(variable=variable, is_existence=is_existence):
-                return CountJoin(_EMPTY_PIPELINE, variable, is_existence, f"~row{next(self._markers)}")
+                return CountJoin(self._new_marker(), variable, is_existence)
+
+    def _new_marker(self) -> str:
+        return f"~row{next(self._markers)}"
 
     def _join(self, placed: list[PlacedOperator], steps: list[PlanStep], bound: Bound) -> None:
         """Turn scans into lookups by a value shared with the rows, where a filter would compare it anyway."""
@@ -310,9 +298,6 @@ def _fuse_intersections(steps: list[PlanStep]) -> tuple[PlanStep, ...]:
         intersection = ExpandIntersect.of(fused[-1], step) if fused else None
         fused[-1:] = [intersection] if intersection is not None else [*fused[-1:], step]
     return tuple(fused)
-
-
-_EMPTY_PIPELINE = Pipeline((), False, frozenset())
 
 
 def compile_condition(condition: ir.Expr) -> Condition:
