@@ -25,6 +25,7 @@ from omnigraph.engine.query.vectors import (
     distinct_below,
     group_offsets,
     materialize,
+    pack_codes,
     run_starts,
     to_arrow,
 )
@@ -133,7 +134,7 @@ class Groups:
 
     def __init__(self, keys: list[tuple[Codes, int]], count: int) -> None:
         self.count = count
-        combined, size = _combine_codes(keys, count)
+        combined, size = pack_codes(keys, count)
         if size <= 4 * count + 1_024:
             first = np.full(size, -1, np.int64)
             first[combined[::-1]] = np.arange(count - 1, -1, -1)
@@ -170,46 +171,30 @@ def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
     return of, positions[is_first]
 
 
-def _combine_codes(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
-    combined, total = np.zeros(count, np.int64), 1
-    for codes, size in keys:
-        if total > 2**62 // max(size, 1):
-            values, inverse = np.unique(combined, return_inverse=True)
-            combined, total = inverse.astype(np.int64), len(values)
-        combined, total = combined * size + codes, total * size
-    return combined, total
-
-
-class SingleGroup:
+class SingleGroup(Groups):
     """All rows as one group, which exists even without rows."""
 
     def __init__(self, count: int) -> None:
-        self.count = count
-        self.of: Codes = np.zeros(count, np.int64)
-        self.first: Codes = np.zeros(1, np.int64)
-        self.size = 1
+        self.count, self.of, self.first = count, np.zeros(count, np.int64), np.zeros(1, np.int64)
 
-    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sum_integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = values.sum(keepdims=True)
         return total
 
-    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self.sum(values)
+    sum = sum_integers
 
 
-class SingletonGroups:
+class SingletonGroups(Groups):
     """Every row is its own group."""
 
     def __init__(self, count: int) -> None:
-        self.count = self.size = count
-        self.of: Codes = np.arange(count, dtype=np.int64)
-        self.first = self.of
+        self.count = count
+        self.of = self.first = np.arange(count, dtype=np.int64)
 
-    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sum_integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values
 
-    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return values
+    sum = sum_integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +206,8 @@ class ChosenRows:
     count: int
 
 
-AnyGroups: TypeAlias = Groups | SingleGroup | SingletonGroups
 # What aggregates read of groups.
-GroupedRows: TypeAlias = Groups | SingleGroup | ChosenRows
+GroupedRows: TypeAlias = Groups | ChosenRows
 
 
 def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:

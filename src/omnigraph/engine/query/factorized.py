@@ -7,7 +7,7 @@ over neighbours), so a root's weight is its number of result rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -18,7 +18,6 @@ import numpy.typing as npt
 from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.aggregate import (
     KERNELS,
-    AnyGroups,
     Groups,
     SingleGroup,
     SingletonGroups,
@@ -83,9 +82,14 @@ class Forest:
     roots: tuple[str, ...]
     trees: Mapping[str, int]
 
-    def rooted_at(self, variable: str) -> Vertex:
-        """Return the tree re-rooted at a variable; the pattern is symmetric."""
-        return self._reroot(variable, None)
+    def rooted_at(self, variable: str, parent: str | None = None) -> Vertex:
+        """Return the tree re-rooted at a variable, without the part beyond a `parent`; the pattern is symmetric."""
+        branches = [
+            replace(walk, to=self.rooted_at(walk.to.variable, variable))
+            for walk in self.walks[variable]
+            if walk.to.variable != parent
+        ]
+        return replace(self.vertices[variable], branches=branches)
 
     def cheapest_root(self, summed: str | None) -> str:
         """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
@@ -114,16 +118,6 @@ class Forest:
                 walks[name].append(branch)
                 walks[branch.to.variable].append(reverse)
         return walks
-
-    def _reroot(self, variable: str, parent: str | None) -> Vertex:
-        vertex = self.vertices[variable]
-        rerooted = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
-        rerooted.branches = [
-            TreeEdge(walk.edge, walk.direction, walk.per_edge, self._reroot(walk.to.variable, variable))
-            for walk in self.walks[variable]
-            if walk.to.variable != parent
-        ]
-        return rerooted
 
 
 def build_forest(pipeline: Pipeline) -> Forest | None:
@@ -380,7 +374,7 @@ class FactorizedAggregate:
                 columns.append(finish.deferred(run, index, rows, groups.first))
         return columns, groups.size
 
-    def _groups(self, run: QueryRun, finish: Projection, rows: Rows) -> AnyGroups:
+    def _groups(self, run: QueryRun, finish: Projection, rows: Rows) -> Groups:
         keys = [item.expression for item in self.query.columns if not isinstance(item.expression, ir.Aggregate)]
         if not keys:
             return SingleGroup(rows.count)
@@ -402,7 +396,7 @@ class FactorizedAggregate:
         call: ir.Aggregate,
         vector: Vector | None,
         roots: RootNodes,
-        groups: AnyGroups,
+        groups: Groups,
         counts: dict[ir.Expr | None, Any],
     ) -> Any:
         argument = None if vector is None else call.argument
@@ -422,7 +416,7 @@ class FactorizedAggregate:
         sums = self._sums(run, sum_factor(variable, vector), roots, groups, float(counts[None].sum()))
         return from_sums(call, sums, np.asarray(count))
 
-    def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
+    def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: Groups, path_count: float) -> Any:
         """Return the sums of values over `path_count` paths; of integers exactly, limb by limb."""
         if factor.values.dtype.kind not in "iu":
             return groups.sum(self._weigh(run, factor, roots))

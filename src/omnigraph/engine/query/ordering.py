@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import Codes, Constant, Lists, Numbers, Strings, Vector
 
-Codes: TypeAlias = npt.NDArray[np.int64]
 RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
 

@@ -30,6 +30,7 @@ from omnigraph.engine.query.vectors import (
     Vector,
     distinct_below,
     flag_positions,
+    places_in_runs,
     range_indices,
     run_starts,
 )
@@ -452,7 +453,7 @@ class PathSearch:
         pairs = starts * self.graph.width + last
         if self.count is not None and self.count > 1:
             best = np.lexsort((lengths, costs, pairs))
-            kept = np.sort(best[_ranks_in_runs(pairs[best]) < self.count])
+            kept = np.sort(best[places_in_runs(pairs[best]) < self.count])
             order, lengths, starts, costs = order[kept], lengths[kept], starts[kept], costs[kept]
             pairs, last = pairs[kept], last[kept]
         numbers = np.full(sum(len(part.starts) for part in parts), -1, np.int64)
@@ -505,7 +506,7 @@ class _BestCosts:
         all_slots = np.concatenate([np.repeat(np.arange(len(self._targets)), self._count), slots_ended])
         all_costs = np.concatenate([self._costs.ravel(), costs])
         order = np.lexsort((all_costs, all_slots))
-        kept = order[_ranks_in_runs(all_slots[order]) < self._count]
+        kept = order[places_in_runs(all_slots[order]) < self._count]
         self._costs = all_costs[kept].reshape(len(self._targets), self._count)
         return is_end
 
@@ -518,13 +519,6 @@ class _BestCosts:
         limit = np.where(has_pairs, limits, -np.inf)[part.starts]
         is_open: Mask = (part.costs < limit) if by_hops else (part.costs <= limit)
         return is_open
-
-
-def _ranks_in_runs(values: Indices) -> Indices:
-    """Return the rank of each value in its run of equal ones."""
-    positions = np.arange(len(values))
-    ranks: Indices = positions - np.maximum.accumulate(np.where(run_starts(values), positions, 0))
-    return ranks
 
 
 def _targets_of_block(targets: Indices, first: int, size: int) -> Indices:

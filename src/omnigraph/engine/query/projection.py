@@ -34,6 +34,7 @@ from omnigraph.engine.query.vectors import (
     Strings,
     Vector,
     distinct_rows,
+    places_in_runs,
     vector_from_arrow,
     vector_to_arrow,
 )
@@ -130,14 +131,10 @@ class Projection:
         assert self.query.limit_per is not None
         count = run.bound(self.query.limit_per.count, "limit")
         groups = Groups(codes, len(codes[0][0])).of[row_indices]
-        # A stable sort by group keeps the order within each, so that the distance to its beginning is the place in it.
+        # A stable sort by group keeps the order within each.
         by_group = np.argsort(groups, kind="stable")
-        sorted_groups = groups[by_group]
-        is_start = np.append(True, sorted_groups[1:] != sorted_groups[:-1])[: len(by_group)]
-        places = np.arange(len(by_group))
-        starts = np.maximum.accumulate(np.where(is_start, places, 0))
         mask = np.empty(len(by_group), np.bool_)
-        mask[by_group] = places - starts < count
+        mask[by_group] = places_in_runs(groups[by_group]) < count
         return mask
 
     def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
@@ -206,7 +203,7 @@ class Projection:
                 columns.append(self.deferred(run, index, rows, groups.first))
         return columns, groups.size
 
-    def _composite(self, run: QueryRun, rows: Rows, groups: Groups | SingleGroup, index: int) -> Any:
+    def _composite(self, run: QueryRun, rows: Rows, groups: Groups, index: int) -> Any:
         """Return a column that computes with aggregates and group keys."""
         composite, column = self.composites[index], self.query.columns[index]
         firsts = rows.take(groups.first) if composite.keys else rows
@@ -278,9 +275,14 @@ class Projection:
         if ir.has_aggregate(expression) or isinstance(expression, ir.Rank):
             return lambda run, rows: Constant(None, ir.SCORE)
         evaluate = compile_value(expression)
-        if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
-            return _rank_strings(expression, evaluate)
-        return evaluate
+        if not isinstance(expression, ir.PropertyRef) or not expression.type.is_text:
+            return evaluate
+
+        def ranks_or_texts(run: QueryRun, rows: Rows) -> Vector:
+            ranks = _known_ranks(run, rows, expression)
+            return evaluate(run, rows) if ranks is None else Numbers(ranks, None)
+
+        return ranks_or_texts
 
     def ties(self, run: QueryRun, rows: Rows, row_indices: RowIndices) -> list[SortKey]:
         """Return the ids of all bound variables, in the order of their names, hops last."""
@@ -336,29 +338,21 @@ class Projection:
         return Rows(count, {}, {name: vector_from_arrow(columns[names.index(name)](None)) for name in read})
 
 
-def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
-    """Return a text as its rank where rows are many, and as it is where ranking all entities would cost more."""
-    (key, property_), variable = stored_column(reference), reference.variable
-
-    def values(run: QueryRun, rows: Rows) -> Vector:
-        entities = run.entities(key)
-        if rows.count * 4 < entities.count:
-            return evaluate(run, rows)
-        return Numbers(entities.column(property_).ranks_of(rows.columns[variable]), None)
-
-    return values
+def _known_ranks(run: QueryRun, rows: Rows, reference: ir.PropertyRef) -> Codes | None:
+    """Return the ranks of texts; None where rows are so few that ranking all entities, which is kept, costs more."""
+    key, name = stored_column(reference)
+    entities = run.entities(key)
+    if rows.count * 4 < entities.count:
+        return None
+    return entities.column(name).ranks_of(rows.columns[reference.variable])
 
 
 def _with_ranks(reference: ir.PropertyRef) -> Evaluate:
-    """Return texts with their ranks where rows are many, because ranks of the whole column are kept."""
-    evaluate, variable = compile_value(reference), reference.variable
-    key, property_ = stored_column(reference)
+    evaluate = compile_value(reference)
 
     def values(run: QueryRun, rows: Rows) -> Vector:
-        entities, texts = run.entities(key), evaluate(run, rows)
-        if rows.count * 4 < entities.count or not isinstance(texts, Strings):
-            return texts
-        return Strings(texts.array, entities.column(property_).ranks_of(rows.columns[variable]))
+        texts = evaluate(run, rows)
+        return Strings(texts.array, _known_ranks(run, rows, reference)) if isinstance(texts, Strings) else texts
 
     return values
 
@@ -456,7 +450,7 @@ def _group_inputs(expression: ir.Expr, keys: Collection[ir.Expr]) -> Iterator[ir
             yield from _group_inputs(part, keys)
 
 
-def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
+def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups) -> Any:
     values = aggregate_groups(call, vector, groups)
     return vector_to_arrow(vector_from_arrow(values), arrow_type(call.type), groups.size)
 
