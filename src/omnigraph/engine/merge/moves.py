@@ -50,7 +50,6 @@ class MovedParts:
     gone: TableSlice | None = None
 
     def of_range(self, number: int) -> MovedParts:
-        """Return what a range needs of them."""
         old, new = ({number: parts[number]} if number in parts else {} for parts in (self.old, self.new))
         return MovedParts(old, new, self.gone)
 
@@ -148,7 +147,6 @@ class TaskMoves:
 
 
 def receive_rows(job: MergeJob, dataset: Dataset, slices: Sequence[TableSlice]) -> StoredRows:
-    """Return the rows of a version that were handed on."""
     if not slices:
         return read_rows(dataset, np.zeros(0, np.uint64))
     return StoredRows(dataset, pa.concat_tables(map(job.receive, slices)))

@@ -129,12 +129,10 @@ class TypeMerge:
         return build_image(self.type, self.versions.base, rows_of), rows_of
 
     def _changes(self, old: StoredRows, new: StoredRows) -> RowChanges:
-        """Return what changed, in the widest types."""
         changes, widest = compare(old, new, self.blobs), self.versions.widest
         return changes if widest is None else changes.map(lambda rows: convert_rows(rows, widest, self.type.name))
 
     def images_of(self, entity_id: str) -> Images:
-        """Return an entity in the base, on our side and on theirs."""
         image = build_image(self.type, self.versions.base, lambda ref: self._row(ref, entity_id))
         sides = [self._row(ref, entity_id) for ref in (self.versions.ours, self.versions.theirs)]
         base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))

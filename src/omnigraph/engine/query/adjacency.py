@@ -149,7 +149,6 @@ class AdjacencyCache(ABC):
         return adjacency
 
     def backwards(self, direction: Direction) -> Adjacency:
-        """Return the reverse adjacency of a direction, each neighbour once."""
         return self.adjacency(REVERSED[direction], per_edge=False)
 
     @abstractmethod
@@ -178,7 +177,6 @@ class Topology(AdjacencyCache):
         self.probes = 0
 
     def endpoints(self) -> Endpoints:
-        """Return the source, target and dense id of every edge."""
         with self._lock:
             return self._read_ends()
 
@@ -252,7 +250,6 @@ class Topology(AdjacencyCache):
 
 
 def orient_endpoints(endpoints: Endpoints, direction: Direction) -> Endpoints:
-    """Return the edges oriented for traversal in a direction."""
     source, target, edge = endpoints
     if direction is Direction.OUT:
         return endpoints
@@ -294,7 +291,6 @@ class UnionEntities(Entities):
         return False
 
     def null_mask(self, name: str) -> Mask:
-        """Return which entities lack a property."""
         if name not in self._nulls:
             self._nulls[name] = np.concatenate([member.null_mask(name) for member in self.members])
         return self._nulls[name]

@@ -68,7 +68,6 @@ class ExactSums:
         return quotients
 
     def floats(self) -> npt.NDArray[np.float64]:
-        """Return the sums as floats, for averages."""
         # The two parts of a small negative sum would cancel out; those of a sum beyond 64 bits add up.
         large = self.top.astype(np.float64) * 2.0**self.shift + self.low.astype(np.float64)
         return np.where(self._fits(), self._wrapped().astype(np.float64), large)
@@ -87,7 +86,6 @@ class ExactSums:
 
 
 def overflow_error(function: str, scalar: Scalar) -> ArithmeticOverflow:
-    """Return the error of a sum that does not fit its type."""
     return ArithmeticOverflow(overflow_message(function, scalar), function=function, type=scalar.value)
 
 
@@ -156,7 +154,6 @@ class Groups:
 
 
 def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
-    """Return the group of each row and the first row of each group, by sorting."""
     count = len(codes)
     if size >= 2**62 // max(count, 1):
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
@@ -340,14 +337,12 @@ def _number_pairs(vector: Values, rows: ChosenRows) -> tuple[Codes, int]:
 
 
 def _distinct_values(values: Values, rows: ChosenRows) -> tuple[Values, ChosenRows]:
-    """Keep the first of equal values in each group."""
     pairs, size = _number_pairs(values, rows)
     first = _first_rows(pairs, rows.size * size)
     return values.take(first), ChosenRows(rows.of[first], rows.size, len(first))
 
 
 def _count_distinct(vector: Values, rows: ChosenRows) -> Any:
-    """Return how many different values each group has."""
     pairs, size = _number_pairs(vector, rows)
     distinct = distinct_below(pairs, rows.size * size)
     ends = np.searchsorted(distinct, np.arange(rows.size + 1) * size)

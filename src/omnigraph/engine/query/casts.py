@@ -33,7 +33,6 @@ _FLOAT: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def cast_vector(vector: Vector, source: PropertyType, type_: PropertyType, count: int) -> Vector:
-    """Return a vector of one type as another."""
     values, target = materialize(vector, count), type_.scalar
     if isinstance(values, Strings):
         return vector_from_arrow(_parse(values.array, type_))

@@ -181,7 +181,6 @@ class QueryRun:
         return self.entities(TypeKey.of("edge", name))
 
     def entities(self, table_key: TypeKey) -> Entities:
-        """Return all entities of a type at the version that the view pins."""
         entities = self._resolved.entities.get(table_key)
         if entities is None:
             entities = self._union(table_key) if is_union(table_key.name) else self._single(table_key)
@@ -203,7 +202,6 @@ class QueryRun:
         return caches.get(key, family, lambda previous: UnionEntities(names, members, caches.grow))
 
     def union_topology(self, legs: tuple[Leg, ...], near: str, far: str) -> UnionTopology:
-        """Return the adjacency of several edge types between two types or unions."""
         edges = self.edges(join_types(leg.edge for leg in legs))
         spaces = (self.nodes(near), self.nodes(far))
         topologies = {leg.edge: self.topology(leg.edge) for leg in legs}
@@ -214,7 +212,6 @@ class QueryRun:
         )
 
     def convert_ids(self, ids: Ids, source_type: str, target_type: str) -> Ids:
-        """Return the dense ids of one type or union as those of another one; -1 where the type is not in it."""
         if source_type == target_type:
             return ids
         return convert_ids(ids, self.nodes(source_type), source_type, self.nodes(target_type), target_type)
@@ -238,7 +235,6 @@ class QueryRun:
         return topology
 
     def has_topology(self, edge: str) -> bool:
-        """True if the adjacency of an edge type is in memory."""
         topology = self._resolved.topologies.get(edge) or self.caches.peek(self._topology_key(edge))
         return isinstance(topology, Topology) and topology.is_loaded
 

@@ -58,7 +58,6 @@ class NeighbourRanges:
         return self.degrees is self.adjacency.degrees
 
     def neighbours(self) -> Ids:
-        """Return all neighbours, node by node."""
         adjacency = self.adjacency
         return adjacency.neighbours if self.is_all else adjacency.neighbours[self.entries()]
 
@@ -184,7 +183,6 @@ def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:
 
 
 def average_degree(run: QueryRun, walk: Expand) -> float:
-    """Return the mean number of edges that a walk finds at a node."""
     ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in walk_legs(run.view.catalog, walk)}
     edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
     return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
@@ -226,7 +224,6 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
 
 
 def near_type(run: QueryRun, edge: str, direction: Direction) -> str:
-    """Return the node type that a walk over an edge type starts from."""
     type_ = run.view.catalog.edges[edge]
     return type_.target if direction is Direction.IN else type_.source
 
@@ -380,7 +377,6 @@ def _probe_near_side(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -
 
 
 def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
-    """Return the cost of marking the neighbours of owners, in lookups."""
     is_owner = flag_positions(owners, len(adjacency.degrees))
     blocks = int(np.count_nonzero(is_owner)) // _owners_per_block(adjacency) + 1
     return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
@@ -511,7 +507,6 @@ def _locate_states(
 def _self_loops(
     reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: NeighbourRanges
 ) -> npt.NDArray[np.int64]:
-    """Return the states of the frontier whose nodes are their own neighbours."""
     return sort_distinct(reached[reached == np.repeat(frontier, located.degrees)])
 
 

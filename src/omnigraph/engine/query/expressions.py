@@ -48,7 +48,6 @@ Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
 
 
 def compile_value(expression: ir.Expr) -> Evaluate:
-    """Return a function from rows to the values of an expression."""
     match expression:
         case ir.Literal(value=value, type=type_):
             constant = Constant(decode_literal(value, type_), type_)
@@ -202,7 +201,6 @@ def _compile_quantifier(quantifier: ir.Quantifier) -> Evaluate:
 
 
 def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str]:
-    """Return the table key and the column that an expression reads."""
     if isinstance(expression, ir.NodeRef):
         return TypeKey.of("node", expression.node_type), "id"
     return TypeKey.of(expression.owner_kind, expression.owner), expression.property
@@ -225,7 +223,6 @@ def source_values(run: QueryRun, variable: str, row_indices: Ids, type_: Propert
 
 
 def source_key(variable: str) -> str:
-    """Return where a run keeps the values of such a variable."""
     return f"source {variable}"
 
 
@@ -243,7 +240,6 @@ def _raise_unknown_column(expression: ir.Expr) -> Evaluate:
 
 
 def compile_predicate(condition: ir.Expr) -> Predicate:
-    """Return a function from rows to the mask of those for which a condition is true."""
     match condition:
         case ir.And(conditions=conditions):
             tests = [compile_predicate(item) for item in conditions]
@@ -282,7 +278,6 @@ def _compile_opposite(condition: ir.Expr) -> Predicate:
 
 
 def _compile_boolean(value: ir.Expr, expected: bool) -> Predicate:
-    """Return a test of a value of type Bool."""
     evaluate = compile_value(value)
 
     def test(run: QueryRun, rows: Rows) -> Mask:
@@ -419,17 +414,14 @@ def compile_text_search(match: ir.TextMatch) -> Callable[[QueryRun], npt.NDArray
 
 
 def variables_of(expression: ir.Expr | None) -> set[str]:
-    """Return the variables that an expression reads."""
     return {variable for part in walk(expression) if (variable := getattr(part, "variable", None)) is not None}
 
 
 def parameters_of(expression: ir.Expr | None) -> set[str]:
-    """Return the parameters that an expression reads."""
     return {part.name for part in walk(expression) if isinstance(part, ir.ParameterRef)}
 
 
 def walk(expression: ir.Expr | None) -> Iterator[ir.Expr]:
-    """Yield an expression and all its parts."""
     if expression is None:
         return
     yield expression

@@ -159,7 +159,6 @@ class Factor:
 
 
 def uses_memory_only(run: QueryRun, forest: Forest) -> bool:
-    """True if every traversal of the pattern would use adjacency in memory anyway."""
     for vertex in forest.vertices.values():
         for branch in vertex.branches:
             frontier = 1 if vertex.find_key is not None else run.row_count(TypeKey.of("node", vertex.node_type))
@@ -252,7 +251,6 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
 
 
 def _gather_weights(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
-    """Return the sum of the neighbours' weights for each node."""
     located = locate_neighbours(adjacency, ids)
     if located.is_all:
         return _gather_all_weights(adjacency, dense)
@@ -282,7 +280,6 @@ def _sum_ranges(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype
 
 
 def _scatter_weights(run: QueryRun, branch: TreeEdge, selected: Ids, below: Weights, ids: Ids) -> Weights:
-    """Scatter the weights of few nodes to their reverse neighbours."""
     backwards = run.topology(branch.edge).adjacency(REVERSED[branch.direction], per_edge=branch.per_edge)
     located = locate_neighbours(backwards, selected)
     sums = np.zeros(run.nodes(near_type(run, branch.edge, branch.direction)).count, below.dtype)
@@ -349,7 +346,6 @@ class FactorizedAggregate:
         return uses_memory_only(run, self.forest)
 
     def columns(self, run: QueryRun, finish: Projection) -> tuple[list[Deferred], int]:
-        """Return the columns of the grouped result."""
         root = self.forest.rooted_at(self.variable)
         ids = select_nodes(run, root, None)
         other_paths = int(self._other_trees(run, None))
@@ -478,7 +474,6 @@ def _is_total(argument: ir.Expr | None) -> bool:
 
 
 def _summed_variable(query: ir.ReadIR) -> str | None:
-    """Return the one variable whose values a read adds up, if there is just one."""
     calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
     variables = {
         name for call in calls if not isinstance(call.argument, ir.NodeRef) for name in variables_of(call.argument)

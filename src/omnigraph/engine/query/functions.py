@@ -105,7 +105,6 @@ def _arithmetic(name: str) -> Implementation:
 
 
 def _integer_pair(arguments: Sequence[Vector], name: str) -> tuple[Pair, Mask | None]:
-    """Return two operands as integers, and where both are valid."""
     (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
     return (a, b), combine_validity(valid_a, valid_b)
 
@@ -298,7 +297,6 @@ def _change_case(of_ascii: Callable[[Any], Any], of_any: Callable[[Any], Any]) -
 
 
 def _array(vector: Vector, count: int) -> Any:
-    """Return strings or lists as an Arrow array."""
     values = materialize(vector, count)
     assert isinstance(values, Strings | Lists)
     return values.array

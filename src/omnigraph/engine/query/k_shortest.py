@@ -42,7 +42,6 @@ class PartialPaths:
         return np.arange(first, len(self.nodes))
 
     def visits(self, paths: Indices, nodes: Indices) -> npt.NDArray[np.bool_]:
-        """Return which paths have a node already."""
         is_there = np.zeros(len(paths), np.bool_)
         while len(paths) and bool((paths >= 0).any()):
             is_there |= (paths >= 0) & (self.nodes[paths] == nodes)

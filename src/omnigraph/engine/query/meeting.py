@@ -161,7 +161,6 @@ class MeetingWalks(PlanStep):
         return rows
 
     def _join(self, run: QueryRun, rows: Rows, walks: Sequence[Expand], back: Rows) -> Rows:
-        """Join rows with what leads on from where they meet."""
         variable = walks[0].walk.source
         rows = drop_null_rows(rows, variable)
         ids, meets = rows.columns[variable], back.columns[variable]
@@ -206,7 +205,6 @@ def _plain_conditions(step: Expand) -> int:
 
 
 def _edges_per_node(run: QueryRun, walk: ir.Expand) -> float:
-    """Return about how many edges a walk goes over from one node."""
     degree = average_degree(run, walk)
     if walk.is_single or walk.joins_types:
         return degree

@@ -221,7 +221,6 @@ class Scan(PlanStep):
         return Rows(total, {**columns, self.variable: np.tile(ids, rows.count)})
 
     def find(self, run: QueryRun) -> Ids:
-        """Return the nodes themselves."""
         entities = run.nodes(self.node_type)
         ids = entities.all if self.find_key is None else self.find_key(run)
         rows = filter_rows(run, Rows(len(ids), {self.variable: ids}), self.conditions)
@@ -526,7 +525,6 @@ class OptionalJoin(PlanStep):
 
 
 def drop_null_rows(rows: Rows, name: str) -> Rows:
-    """Return the rows in which a variable is not null."""
     ids = rows.columns[name]
     return rows.where(ids >= 0) if len(ids) and ids.min() < 0 else rows
 
@@ -556,5 +554,4 @@ def filter_rows(run: QueryRun, rows: Rows, conditions: Sequence[Condition]) -> R
 
 
 def format_conditions(conditions: Sequence[Condition]) -> str:
-    """Return conditions as the end of a title."""
     return f" where {' and '.join(condition.text for condition in conditions)}" if conditions else ""

@@ -115,7 +115,6 @@ def rank_strings(array: Any) -> tuple[npt.NDArray[np.int64], Any, npt.NDArray[np
 
 
 def _sortable_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers in the same order as the numbers."""
     if data.dtype.kind != "f":
         return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64, copy=False)
     wide = data.astype(np.float64) + 0.0

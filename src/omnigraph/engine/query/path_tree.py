@@ -40,7 +40,6 @@ def preorder_positions(roots: Indices, parents: Sequence[Indices]) -> list[Indic
 
 
 def _tree_sizes(roots: int, parents: Sequence[Indices]) -> list[Indices]:
-    """Return how many nodes the tree below each node has, with itself."""
     sizes = [np.ones(len(level), np.int64) for level in (np.empty(roots), *parents)]
     for hop in range(len(parents), 0, -1):
         np.add.at(sizes[hop - 1], parents[hop - 1], sizes[hop])

@@ -120,12 +120,10 @@ class PathTable:
 
 
 def path_key(variable: str) -> str:
-    """Return where a run keeps the paths of a variable."""
     return f"path {variable}"
 
 
 def path_values(run: QueryRun, path: ir.PathRef, ids: Ids) -> Vector:
-    """Return a function of the paths of a variable."""
     table = run.scratch.get(path_key(path.variable))
     if table is not None:
         return table.values(path.function, ids)  # type: ignore[no-any-return]
@@ -355,7 +353,6 @@ class PathSearch:
         return Level(states[firsts][level_order], parents, ranges)
 
     def _trace(self, levels: Sequence[Level], targets: Indices | None, costs: Numeric) -> Iterator[FoundPaths]:
-        """Yield the paths to the states of the last level."""
         states = levels[-1].states
         indices = np.arange(len(states)) if targets is None else np.flatnonzero(np.isin(states, targets))
         if len(indices) == 0:
@@ -522,7 +519,6 @@ class _BestCosts:
 
 
 def _targets_of_block(targets: Indices, first: int, size: int) -> Indices:
-    """Return the target states of a block of starts, counted from its first."""
     low, high = np.searchsorted(targets, [first, first + size])
     return targets[low:high] - first
 

@@ -105,7 +105,6 @@ class ReadPlan:
         return bool(run.scratch[_WEIGHTS])
 
     def cut(self, run: QueryRun) -> SkipLimit:
-        """Return what `skip` and `limit` mean for this run."""
         bounds = (("skip", self.query.skip), ("limit", self.query.limit))
         skip, limit = (None if bound is None else run.bound(bound, word) for word, bound in bounds)
         if limit == 0 and self.query.rank is not None and not isinstance(self.query.rank, ir.Bm25):
@@ -259,7 +258,6 @@ def _unwound_values(pipeline: Iterable[ir.Operator]) -> tuple[str, ...]:
 
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
-    """Return the parameters that a read uses, in name order."""
     used: set[str] = set()
     for read in ir.reads_of(query):
         for expression in (*_pattern_conditions(read.pipeline), *_result_expressions(read)):
@@ -361,7 +359,6 @@ class Explanation:
         return self.render()
 
     def _repr_html_(self) -> str:
-        """Return the plan as a tree of nested lists."""
         tree = "".join(item.html() for item in self.operators)
         totals = "; ".join(self._total_lines())
         note = f"<p><small>{html.escape(totals)}</small></p>" if totals else ""
@@ -411,7 +408,6 @@ class Profile:
 def explain_plan(
     name: str, plan: ReadPlan, run: QueryRun, profile: Profile | None, totals: dict[str, object]
 ) -> Explanation:
-    """Return the plan as a tree; with a profile, of a run that has ended."""
     reports, _ = _report_plan(run, plan, profile, "return")
     if profile is not None and "rows" in totals:
         reports[-1].actual["rows"] = totals["rows"]
@@ -496,7 +492,6 @@ def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
 
 
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
-    """Return the traversal mode that the estimates imply."""
     if isinstance(step, operators.ExpandIntersect):
         return _expected_traversal(run, step.expand, rows)
     if isinstance(step, MeetingWalks):

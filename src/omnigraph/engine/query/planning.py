@@ -73,7 +73,6 @@ def compile_key_lookup(
 
 
 def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
-    """Return the constant that a condition compares the id of a variable with."""
     for column, value in equal_sides(condition):
         is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
         if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
@@ -301,7 +300,6 @@ def _fuse_intersections(steps: list[PlanStep]) -> tuple[PlanStep, ...]:
 
 
 def compile_condition(condition: ir.Expr) -> Condition:
-    """Return a compiled condition."""
     searched = tuple(
         (part.field.owner, part.field.property) for part in walk(condition) if isinstance(part, ir.TextMatch)
     )
@@ -311,7 +309,6 @@ def compile_condition(condition: ir.Expr) -> Condition:
 
 
 def format_condition(condition: ir.Expr) -> str:
-    """Return a condition as plans show it."""
     plan = format_plan(ir.ReadIR("", (), (ir.Filter(condition),), (), False, False, None, (), None, None))
     return plan.splitlines()[1].strip().removeprefix("filter ")
 
@@ -385,7 +382,6 @@ def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
 
 
 def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
-    """Return the variable at which a cycle-closing walk ends."""
     if len(conditions) == 1 and _closes(operator, conditions[0]):
         [condition] = conditions
         assert isinstance(condition, ir.Compare)
@@ -424,7 +420,6 @@ def _defined_variables(operator: ir.Operator) -> set[str]:
 
 
 def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
-    """Return the variables that must be bound before an operator."""
     used = {name for item in conditions for name in variables_of(item)}
     if isinstance(operator, ir.Expand):
         used.add(operator.source)

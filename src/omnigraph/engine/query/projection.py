@@ -165,7 +165,6 @@ class Projection:
         return columns
 
     def _width(self, run: QueryRun, column: ir.Column) -> int:
-        """Return about how many bytes one value of a column takes."""
         expression = column.expression
         if column.type.dimension is not None:
             return 4 * column.type.dimension
@@ -204,7 +203,6 @@ class Projection:
         return columns, groups.size
 
     def _composite(self, run: QueryRun, rows: Rows, groups: Groups, index: int) -> Any:
-        """Return a column that computes with aggregates and group keys."""
         composite, column = self.composites[index], self.query.columns[index]
         firsts = rows.take(groups.first) if composite.keys else rows
         values: dict[str, Vector] = {}
@@ -223,7 +221,6 @@ class Projection:
         return lambda indices: project(run, rows.take(firsts if indices is None else firsts[indices]))
 
     def run_grouped(self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit) -> pa.Table:
-        """Return grouped columns as the result."""
         if self._having is not None:
             columns, count = self._filter_groups(run, columns, count)
         columns = columns[: len(self._names)]
@@ -233,7 +230,6 @@ class Projection:
         return self._cut_table(run, columns, count, bounds, is_ordered=False)
 
     def _filter_groups(self, run: QueryRun, columns: list[Deferred], count: int) -> tuple[list[Deferred], int]:
-        """Return the groups for which `having` is true."""
         assert self._having is not None
         assert self.query.having is not None
         kept = np.flatnonzero(self._having(run, self._column_rows(self.query.having, columns, count)))
@@ -326,7 +322,6 @@ class Projection:
         return keys
 
     def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
-        """Return an order key that reads columns alone."""
         references = {column.expression: ir.ColumnRef(column.name, column.type) for column in self.query.columns[::-1]}
         reference = ir.substitute(expression, references)
         return compile_value(reference)(run, self._column_rows(reference, columns, count))
@@ -358,7 +353,6 @@ def _with_ranks(reference: ir.PropertyRef) -> Evaluate:
 
 
 def computed_column(array: Any) -> Deferred:
-    """Return a deferred column of values that are already computed."""
     return lambda indices: array if indices is None else array.take(pa.array(indices))
 
 

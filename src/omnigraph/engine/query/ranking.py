@@ -99,7 +99,6 @@ def _caches_of(view: View) -> _SearchCaches:
 
 
 def describe_search(view: View, node_type: str, name: str) -> str:
-    """Describe how the texts of a property would be searched."""
     return describe_texts(_dataset(view, node_type), name)
 
 
@@ -163,7 +162,6 @@ def nearest(
 
 
 def describe_nearest(view: View, node_type: str, name: str, limit: int | None) -> str:
-    """Describe how nearest vectors would be found."""
     return vector_search(view, node_type, name).describe(limit)
 
 
@@ -199,7 +197,6 @@ class Ranked:
     scores: Scores
 
     def among(self, ids: Ids, count: int) -> Ranked:
-        """Return the ranking of some entities only."""
         mask = flag_positions(ids, count)[self.ids]
         return Ranked(self.ids[mask], self.scores[mask])
 
@@ -317,12 +314,10 @@ def _positive(value: object, name: str, default: int) -> int:
 
 
 def union_of_ids(ranked_lists: list[Ranked]) -> Ids:
-    """Return the entities that are in any of the rankings."""
     return np.unique(np.concatenate([ranked.ids for ranked in ranked_lists]))
 
 
 def scores_by_id(ranked: Ranked, ids: Ids, count: int) -> Numbers:
-    """Return the score of each id."""
     scores = np.zeros(count + 1)
     scores[ranked.ids] = ranked.scores
     return Numbers(scores[ids], flag_positions(ranked.ids, count + 1)[ids])
@@ -364,7 +359,6 @@ class _RankCall:
 
 
 def _order_by_score(entities: Entities, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
-    """Return the entities by score, equal scores by id."""
     if len(ids) < 2 or bool((keys[1:] > keys[:-1]).all()):
         return Ranked(ids, scores)
     entity_ids = entities.values("id", ids)

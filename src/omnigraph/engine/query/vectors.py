@@ -37,7 +37,6 @@ class Numbers:
 
     @property
     def null_mask(self) -> Mask | None:
-        """Which values are null; None if none is."""
         return None if self.valid is None else ~self.valid
 
     def take(self, ids: Ids) -> Numbers:
@@ -88,7 +87,6 @@ Vector: TypeAlias = Numbers | Strings | Lists | Constant
 
 
 def is_null_constant(vector: Vector) -> bool:
-    """Return True if a vector is null for every row."""
     return isinstance(vector, Constant) and vector.value is None
 
 
@@ -115,7 +113,6 @@ def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
 
 
 def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
-    """Return a vector as an Arrow array of a type."""
     if isinstance(vector, Constant):
         return repeat_value(vector.value, type_, count)
     if isinstance(vector, Strings | Lists):
@@ -127,7 +124,6 @@ def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
 
 
 def repeat_value(value: Value, type_: Any, count: int) -> Any:
-    """Return one value repeated."""
     firsts: Any = pa.array(np.zeros(count, np.int64))
     if value is None:
         return pa.nulls(count, type_)
@@ -149,14 +145,12 @@ def repeat_value(value: Value, type_: Any, count: int) -> Any:
 
 
 def materialize(vector: Vector, count: int) -> Numbers | Strings | Lists:
-    """Return a vector with a value per row."""
     if not isinstance(vector, Constant):
         return vector
     return vector_from_arrow(vector_to_arrow(vector, arrow_type(vector.type), count))
 
 
 def to_arrow(vector: Vector, type_: PropertyType, count: int) -> Any:
-    """Return a vector as an Arrow array of a type of the language."""
     return vector_to_arrow(vector, arrow_type(type_), count)
 
 
@@ -263,7 +257,6 @@ UNIT_ROW = Rows(1)
 
 
 def concatenate_rows(first: Rows, second: Rows) -> Rows:
-    """Return all rows of two tables over the same variables."""
     if second.count == 0:
         return first
     names = first.columns.keys()
@@ -363,7 +356,6 @@ def places_in_runs(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def sort_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the distinct values, sorted."""
     ordered = np.sort(values)
     distinct: npt.NDArray[Any] = ordered[np.flatnonzero(run_starts(ordered))]
     return distinct
