@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.ordering import encode_dictionary
 from omnigraph.engine.query.time_functions import DATE_FUNCTIONS, is_date
 from omnigraph.engine.query.vectors import (
     Constant,
@@ -27,6 +28,7 @@ from omnigraph.engine.query.vectors import (
     is_null_constant,
     materialize,
     numbers,
+    pack_codes,
     raise_overflow,
     to_arrow,
     to_arrow_plain,
@@ -308,41 +310,30 @@ def _concat(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vec
 
 
 def _by_constants(kernel: Callable[..., Any]) -> Implementation:
-    """Return a function of strings by a kernel whose parameters must be constants."""
+    """Return a function of strings by a kernel with constant parameters, run once for each combination of them."""
 
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        return _apply_by_constants(kernel, arguments[0], arguments[1:], count)
+        array, parameters = _array(arguments[0], count), arguments[1:]
+        if all(isinstance(item, Constant) for item in parameters):
+            return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
+        columns = [to_arrow_plain(item, count) for item in parameters]
+        if count == 0:
+            return vector_from_arrow(kernel(array, *(_neutral(None, column.type) for column in columns)))
+        codes, _ = pack_codes([encode_dictionary(column) for column in columns], count)
+        order = np.argsort(codes, kind="stable")
+        pieces = []
+        for members in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+            first = int(members[0])
+            # Null parameters are taken care of below.
+            values = [_neutral(column[first].as_py(), column.type) for column in columns]
+            pieces.append(kernel(array.take(pa.array(members)), *values))
+        inverse = np.empty(count, np.int64)
+        inverse[order] = np.arange(count)
+        result = pa.concat_arrays(pieces).take(pa.array(inverse))
+        is_known = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+        return vector_from_arrow(pc.if_else(pa.array(is_known), result, pa.nulls(count, result.type)))
 
     return apply
-
-
-def _apply_by_constants(
-    kernel: Callable[..., Any], strings: Vector, parameters: Sequence[Vector], count: int
-) -> Vector:
-    """Apply a kernel once for each distinct combination of its parameters."""
-    array = _array(strings, count)
-    if all(isinstance(item, Constant) for item in parameters):
-        return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
-    columns = [to_arrow_plain(item, count) for item in parameters]
-    if count == 0:
-        return vector_from_arrow(kernel(array, *(_neutral(None, column.type) for column in columns)))
-    encoded = [column.dictionary_encode() for column in columns]
-    codes = np.zeros(count, np.int64)
-    for column in encoded:
-        codes = codes * (len(column.dictionary) + 1) + column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    of = np.unique(codes, return_inverse=True)[1]
-    order = np.argsort(of, kind="stable")
-    pieces = []
-    for members in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
-        first = int(members[0])
-        # Null parameters are taken care of below.
-        values = [_neutral(column[first].as_py(), column.type) for column in columns]
-        pieces.append(kernel(array.take(pa.array(members)), *values))
-    inverse = np.empty(count, np.int64)
-    inverse[order] = np.arange(count)
-    result = pa.concat_arrays(pieces).take(pa.array(inverse))
-    is_known = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-    return vector_from_arrow(pc.if_else(pa.array(is_known), result, pa.nulls(count, result.type)))
 
 
 def _neutral(value: Any, type_: pa.DataType) -> Any:

@@ -28,13 +28,14 @@ def encode_values(vector: Vector, count: int) -> tuple[Codes, int]:
     if isinstance(vector, Constant):
         return np.zeros(count, np.int64), 1
     if isinstance(vector, Strings):
-        return _encode_texts(vector.array)
+        return encode_dictionary(vector.array)
     if isinstance(vector, Lists):
         return _encode_lists(vector)
     return _encode_numbers(vector)
 
 
-def _encode_texts(array: Any) -> tuple[Codes, int]:
+def encode_dictionary(array: Any) -> tuple[Codes, int]:
+    """Return a code per value of an Arrow array, 0 for null, and how many codes there may be."""
     encoded = array.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     return codes, len(encoded.dictionary) + 1
