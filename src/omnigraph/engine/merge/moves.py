@@ -83,7 +83,10 @@ RangeMoves = Mapping[DatasetRef, Sequence[MovedParts]]
 
 
 class TaskMoves:
-    """The moved rows of one range; without `parts`, of a whole type."""
+    """The rows of one range that may differ between the first version of the base and another one.
+
+    Without `parts`, those of a whole type.
+    """
 
     def __init__(self, job: MergeJob, table_key: TypeKey, parts: RangeMoves | None) -> None:
         self._job = job
@@ -96,6 +99,7 @@ class TaskMoves:
         )
 
     def rows(self, ref: DatasetRef) -> tuple[StoredRows, StoredRows]:
+        """Return the rows of the base, and those of the other version."""
         first, version = self._job.open(self._versions.base.first), self._job.open(ref)
         if self._parts is None:
             old, new = read_moved_rows(first, version)
@@ -110,6 +114,7 @@ class TaskMoves:
         return old, new
 
     def rows_among(self, ref: DatasetRef, old: StoredRows, ids: Ids) -> tuple[StoredRows, StoredRows]:
+        """Return the same, of the base only those among `old`, and of the other version only those of some ids."""
         version = self._job.open(ref)
         if self._parts is None:
             gone, new_ids = moved_row_ids(self._job.open(self._versions.base.first), version)

@@ -121,11 +121,9 @@ def match_pattern(strings: Any, pattern: str) -> Any:
 
 
 def _compare_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
-    return mask_from_arrow(_ARROW[op](_string_operand(left), _string_operand(right)))
-
-
-def _string_operand(vector: Vector) -> Any:
-    return pa.scalar(vector.value, pa.string()) if isinstance(vector, Constant) else vector.array  # type: ignore[union-attr]
+    sides: list[Any] = [left, right]
+    operands = [pa.scalar(side.value, pa.string()) if isinstance(side, Constant) else side.array for side in sides]
+    return mask_from_arrow(_ARROW[op](*operands))
 
 
 def _match_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:

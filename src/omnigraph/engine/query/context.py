@@ -217,9 +217,16 @@ class QueryRun:
         return convert_ids(ids, self.nodes(source_type), source_type, self.nodes(target_type), target_type)
 
     def bound(self, bound: int | ParameterRef, word: str, *, least: int = 0) -> int:
-        """Return the value of a row or hop bound, or of a number of paths."""
-        value = bound if isinstance(bound, int) else self.parameter(bound.name)
-        return check_bound(bound, value, word, least)
+        """Return the value of a row or hop bound, or of a number of paths; one from a parameter may be too small."""
+        if isinstance(bound, int):
+            return bound
+        value = self.parameter(bound.name)
+        assert isinstance(value, int)
+        if value < least:
+            rule = "not be negative" if least == 0 else f"be at least {least}"
+            message = f"`{word} ${bound.name}` is {value}; it must {rule}"
+            raise DataError(message, rule="E4", parameter=bound.name, value=value)
+        return value
 
     def topology(self, edge: str) -> Topology:
         """Return the adjacency of an edge type, which may still have to be built."""
@@ -257,13 +264,3 @@ class QueryRun:
 
     def check(self, where: str) -> None:
         self.spending.check(where)
-
-
-def check_bound(bound: int | ParameterRef, value: Value, word: str, least: int) -> int:
-    """Return the value of a bound; one from a parameter may be too small."""
-    assert isinstance(value, int)
-    if isinstance(bound, ParameterRef) and value < least:
-        rule = "not be negative" if least == 0 else f"be at least {least}"
-        message = f"`{word} ${bound.name}` is {value}; it must {rule}"
-        raise DataError(message, rule="E4", parameter=bound.name, value=value)
-    return value

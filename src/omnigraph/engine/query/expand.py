@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -72,15 +72,6 @@ class NeighbourRanges:
         if len(self.degrees) == 1:
             return np.zeros(int(self.degrees[0]), np.int64)
         return np.repeat(np.arange(len(self.degrees)), self.degrees)
-
-
-class Walker(Protocol):
-    """Finds neighbours; nodes may repeat, but none is null."""
-
-    mode: str
-    reason: str
-
-    def locate(self, nodes: Ids) -> NeighbourRanges: ...
 
 
 class MemoryWalker:
@@ -157,6 +148,10 @@ class StorageWalker:
         rows = table.column(ROW_ID).to_numpy()
         edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
         return source[has_target], target[has_target], edge[has_target]
+
+
+# Finds neighbours of nodes, which may repeat, but of which none is null.
+Walker: TypeAlias = MemoryWalker | StorageWalker
 
 
 def choose_walker(

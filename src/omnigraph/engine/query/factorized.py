@@ -102,11 +102,8 @@ class Forest:
         if summed is not None and self.trees[summed] == self.trees[first]:
             return summed
         in_tree = (name for name, tree in self.trees.items() if tree == self.trees[first])
-        return next((name for name in in_tree if not self._is_free_end(name)), first)
-
-    def _is_free_end(self, variable: str) -> bool:
-        """True if a variable is an unfiltered leaf, whose weight is just the degree."""
-        return len(self.walks[variable]) <= 1 and self.vertices[variable].is_free
+        # The weight of an unfiltered leaf is just the degree.
+        return next((name for name in in_tree if len(self.walks[name]) > 1 or not self.vertices[name].is_free), first)
 
     @cached_property
     def walks(self) -> Mapping[str, list[TreeEdge]]:

@@ -124,7 +124,8 @@ class MeetingWalks(PlanStep):
         for step in self.walks:
             edges = _edges_per_node(run, step.walk)
             forward.append(forward[-1] + frontier * edges)
-            frontier *= min(edges, _node_count(run, step.walk)) * _KEPT_BY_CONDITION ** _plain_conditions(step)
+            conditions = len(step.conditions) if step.find_target is None else 0
+            frontier *= min(edges, _node_count(run, step.walk)) * _KEPT_BY_CONDITION**conditions
         frontier = 1.0
         for walk in reversed(self.reversed_walks):
             edges = _edges_per_node(run, walk)
@@ -198,10 +199,6 @@ def _filter_bound(run: QueryRun, rows: Rows, conditions: list[Condition]) -> tup
     ready = [condition for condition in conditions if condition.variables <= rows.columns.keys()]
     waiting = [condition for condition in conditions if condition not in ready]
     return filter_rows(run, rows, ready), waiting
-
-
-def _plain_conditions(step: Expand) -> int:
-    return len(step.conditions) if step.find_target is None else 0
 
 
 def _edges_per_node(run: QueryRun, walk: ir.Expand) -> float:

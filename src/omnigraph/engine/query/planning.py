@@ -120,10 +120,23 @@ def choose_start(catalog: Catalog, operators: Sequence[ir.Operator]) -> Sequence
     for operator in operators:
         if isinstance(operator, ir.Filter) and len(used := variables_of(operator.condition)) == 1:
             conditions.setdefault(used.pop(), []).append(operator.condition)
+
+    def selectivity(variable: str, node_type: str, filters: Sequence[ir.Expr]) -> int:
+        local = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
+        if compile_key_lookup(catalog.nodes.get(node_type), variable, local)[0] is not None:
+            return _BY_KEY
+        is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local)
+        return _BY_EQUALITY if is_equal else _BY_NOTHING
+
+    def of_target(hop: ir.Expand) -> int:
+        return selectivity(hop.target, hop.target_type, hop.filters)
+
     reordered = list(operators)
     for scan in [operator for operator in operators if isinstance(operator, ir.NodeScan)]:
-        best = _best_start(catalog, scan, _reachable_hops(scan, operators), conditions)
-        if best is not None:
+        named = [hop for hop in _reachable_hops(scan, operators) if not hop.target.startswith("~")]
+        # Ties keep the written order, so that a plan can be predicted from the query.
+        best = max(named, key=of_target, default=None)
+        if best is not None and of_target(best) > selectivity(scan.variable, scan.node_type, scan.filters):
             reordered = _start_at(scan, best, reordered)
     return reordered
 
@@ -137,39 +150,6 @@ def _reachable_hops(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list
             walks.append(operator)
             reached.add(operator.target)
     return walks
-
-
-def _best_start(
-    catalog: Catalog, scan: ir.NodeScan, walks: Sequence[ir.Expand], conditions: Mapping[str, Sequence[ir.Expr]]
-) -> ir.Expand | None:
-    """Return the hop to the variable to start from; None when the scan is as good as any.
-
-    `conditions` are those that read one variable alone, by that variable.
-    """
-    # Ties keep the written order, so that a plan can be predicted from the query.
-    best_selectivity = _selectivity(catalog, scan.variable, scan.node_type, scan.filters, conditions)
-    best = None
-    for hop in walks:
-        if hop.target.startswith("~"):
-            continue
-        selectivity = _selectivity(catalog, hop.target, hop.target_type, hop.filters, conditions)
-        if selectivity > best_selectivity:
-            best_selectivity, best = selectivity, hop
-    return best
-
-
-def _selectivity(
-    catalog: Catalog,
-    variable: str,
-    node_type: str,
-    filters: Sequence[ir.Expr],
-    conditions: Mapping[str, Sequence[ir.Expr]],
-) -> int:
-    local_conditions = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
-    if compile_key_lookup(catalog.nodes.get(node_type), variable, local_conditions)[0] is not None:
-        return _BY_KEY
-    is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local_conditions)
-    return _BY_EQUALITY if is_equal else _BY_NOTHING
 
 
 def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator]) -> list[ir.Operator]:

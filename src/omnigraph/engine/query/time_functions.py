@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -51,22 +52,14 @@ def _dates(vector: Vector, count: int) -> Numbers:
     return values
 
 
-def _arrow_moments(values: Numbers, is_date: bool) -> Any:
-    physical, type_ = (pa.int32(), pa.date32()) if is_date else (pa.int64(), pa.timestamp("ms"))
-    return pa.array(values.data, physical, mask=values.null_mask).view(type_)
-
-
 def _field(kernel: Callable[[Any], Any]) -> Any:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        [vector] = arguments
-        moments = _arrow_moments(_dates(vector, count), is_date(vector))
+        values = _dates(arguments[0], count)
+        physical, logical = (pa.int32(), pa.date32()) if is_date(arguments[0]) else (pa.int64(), pa.timestamp("ms"))
+        moments = pa.array(values.data, physical, mask=values.null_mask).view(logical)
         return vector_from_arrow(kernel(moments).cast(pa.int64()))
 
     return apply
-
-
-def _weekday(moments: Any) -> Any:
-    return pc.day_of_week(moments, count_from_zero=False, week_start=1)
 
 
 def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
@@ -157,7 +150,7 @@ DATE_FUNCTIONS: Final[Mapping[str, Any]] = {
     "year": _field(pc.year),
     "month": _field(pc.month),
     "day": _field(pc.day),
-    "weekday": _field(_weekday),
+    "weekday": _field(partial(pc.day_of_week, count_from_zero=False, week_start=1)),
     "hour": _field(pc.hour),
     "minute": _field(pc.minute),
     "second": _field(pc.second),
