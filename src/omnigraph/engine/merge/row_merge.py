@@ -163,18 +163,12 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     # Three-way set merge: an item of the base that either side lacks was removed there, and stays removed.
     removed = np.concatenate([np.setdiff1d(base_keys, our_keys), np.setdiff1d(base_keys, their_keys)])
     # Indices point into ours and theirs laid end to end, which is how `keys`, `rows` and `items` begin.
-    indices = _first_of_each(np.concatenate([our_keys, their_keys]))
+    indices = np.sort(np.unique(np.concatenate([our_keys, their_keys]), return_index=True)[1])
     indices = indices[~np.isin(keys[indices], removed)]
     indices = indices[np.argsort(rows[indices], kind="stable")]
     lengths = np.bincount(rows[indices].astype(np.int64), minlength=len(ours))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return arrays.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(indices)), type=ours.type)
-
-
-def _first_of_each(keys: Numbers) -> Numbers:
-    _, first = np.unique(keys, return_index=True)
-    indices: Any = np.sort(first)
-    return indices
 
 
 @dataclass(frozen=True, slots=True)

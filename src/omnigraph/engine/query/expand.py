@@ -77,12 +77,9 @@ class NeighbourRanges:
 class MemoryWalker:
     """Walks adjacency in memory."""
 
-    mode = "csr"
-
-    def __init__(self, topology: AdjacencyCache, direction: Direction, per_edge: bool, reason: str) -> None:
+    def __init__(self, topology: AdjacencyCache, direction: Direction, per_edge: bool) -> None:
         self.topology, self.direction = topology, direction
         self.adjacency = topology.adjacency(direction, per_edge=per_edge)
-        self.reason = reason
 
     def locate(self, nodes: Ids) -> NeighbourRanges:
         return locate_neighbours(self.adjacency, nodes)
@@ -99,10 +96,8 @@ def locate_neighbours(adjacency: Adjacency, nodes: Ids) -> NeighbourRanges:
 class StorageWalker:
     """Looks up the edges of just these nodes; an index on `src` and `dst` makes that cheap."""
 
-    mode = "indexed"
-
-    def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool, reason: str) -> None:
-        self._run, self._legs, self._per_edge, self.reason = run, legs, per_edge, reason
+    def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool) -> None:
+        self._run, self._legs, self._per_edge = run, legs, per_edge
         self._near, self._far = run.nodes(near), run.nodes(far)
         self._edges = run.edges(join_types(leg.edge for leg in legs))
 
@@ -155,18 +150,25 @@ Walker: TypeAlias = MemoryWalker | StorageWalker
 
 
 def choose_walker(
-    run: QueryRun, walk: Expand, near: str, far: str, hops: int, frontier: int, *, per_edge: bool
+    run: QueryRun, walk: Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
 ) -> Walker:
-    """Return the cheaper traversal between types or unions, or the one that the settings force."""
+    """Return the cheaper traversal of a walk from `frontier` nodes, or the one that the settings force, and report it.
+
+    `ends` replace the types, or unions, that the walk itself leads from and to.
+    """
+    near, far = ends or (walk.source_type, walk.target_type)
     is_indexed, reason = is_indexed_cheaper_for_all(run, walk, hops, frontier)
+    per_edge = walk.edge_variable is not None
+    run.note("traversal", "indexed" if is_indexed else "csr")
+    run.note("because", reason)
     if is_indexed:
         legs = walk_legs(run.view.catalog, walk)
         for leg in legs:
             run.topology(leg.edge).probes += 1
-        return StorageWalker(run, legs, near, far, per_edge, reason)
+        return StorageWalker(run, legs, near, far, per_edge)
     if walk.legs:
-        return MemoryWalker(run.union_topology(walk.legs, near, far), Direction.OUT, per_edge, reason)
-    return MemoryWalker(run.topology(walk.edge), walk.direction, per_edge, reason)
+        return MemoryWalker(run.union_topology(walk.legs, near, far), Direction.OUT, per_edge)
+    return MemoryWalker(run.topology(walk.edge), walk.direction, per_edge)
 
 
 def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:

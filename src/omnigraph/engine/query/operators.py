@@ -21,7 +21,6 @@ from omnigraph.engine.query.expand import (
     Expansion,
     HopBounds,
     NeighbourRanges,
-    Walker,
     choose_walker,
     expand_hops,
     expand_into,
@@ -292,7 +291,7 @@ class Expand(PlanStep):
         """Return how many neighbours the node of each row has, or edges if the walk binds them; null has none."""
         sources = rows.columns[self.walk.source]
         if not len(sources) or sources.min() >= 0:
-            return _choose_walker(run, self.walk, len(sources)).locate(sources).degrees
+            return choose_walker(run, self.walk, len(sources)).locate(sources).degrees
         present, degrees = sources >= 0, np.zeros(len(sources), np.int64)
         degrees[present] = self.degrees(run, rows.only((self.walk.source,)).where(present))
         return degrees
@@ -300,10 +299,10 @@ class Expand(PlanStep):
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
         walk = self.walk
         if walk.is_single or walk.joins_types:
-            return expand_once(run, _choose_walker(run, walk, len(sources)), sources, row_bytes, self.title)
+            return expand_once(run, choose_walker(run, walk, len(sources)), sources, row_bytes, self.title)
         space = visited_types(walk)
         node_count = run.nodes(space).count
-        walker = _choose_walker(run, walk, len(sources), bounds.maximum, (space, space))
+        walker = choose_walker(run, walk, len(sources), bounds.maximum, (space, space))
         starts = run.convert_ids(sources, walk.source_type, space)
         reached = expand_hops(run, walker, starts, node_count, bounds, row_bytes, self.title)
         if space == walk.target_type:
@@ -329,7 +328,7 @@ class ExpandInto(PlanStep):
         walk = self.walk
         rows = drop_null_rows(drop_null_rows(rows, walk.source), self.end)
         sources, ends = rows.columns[walk.source], rows.columns[self.end]
-        walker = _choose_walker(run, walk, len(sources))
+        walker = choose_walker(run, walk, len(sources))
         reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
         return extend_rows(run, rows.only(self.keep), reached.rows, _bind_edges_and_hops(walk, reached), ())
 
@@ -346,17 +345,6 @@ def _bind_edges_and_hops(walk: ir.Expand, reached: Expansion) -> dict[str, Ids]:
     if walk.hops_variable is not None:
         bindings[walk.hops_variable] = np.ones(len(reached.rows), np.int64) if reached.hops is None else reached.hops
     return bindings
-
-
-def _choose_walker(
-    run: QueryRun, walk: ir.Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
-) -> Walker:
-    """Return the cheaper traversal of a walk from `frontier` nodes, and report it; `ends` replace its own types."""
-    near, far = ends or (walk.source_type, walk.target_type)
-    walker = choose_walker(run, walk, near, far, hops, frontier, per_edge=walk.edge_variable is not None)
-    run.note("traversal", walker.mode)
-    run.note("because", walker.reason)
-    return walker
 
 
 @dataclass
@@ -402,7 +390,7 @@ class ExpandIntersect(PlanStep):
             # Too few pairs to justify building another adjacency direction.
             return self._one_by_one(run, rows)
         far = run.topology(self.closing.walk.edge).adjacency(direction, per_edge=False)
-        _choose_walker(run, walk, rows.count)
+        choose_walker(run, walk, rows.count)
         outer = rows.only(self.keep)
         reached = intersect_neighbours(run, near, sources, far, others, outer.row_bytes + 8, self.title)
         return extend_rows(run, outer, reached.rows, {walk.target: reached.targets}, self.expand.conditions)

@@ -25,7 +25,7 @@ from omnigraph.engine.query.meeting import MeetingWalks
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
-from omnigraph.engine.query.planning import Planner, variable_types
+from omnigraph.engine.query.planning import Planner, conditions_of, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.subqueries import CountJoin
@@ -282,17 +282,13 @@ def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
-        if isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
-            yield from operator.filters
-            bounds: tuple[object, ...] = ()
-            if isinstance(operator, ir.Expand):
-                bounds = (operator.minimum, operator.maximum, operator.path and operator.path.count)
+        yield from conditions_of(operator)
+        if isinstance(operator, ir.Expand):
+            bounds = (operator.minimum, operator.maximum, operator.path and operator.path.count)
             yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
-        elif isinstance(operator, ir.Filter):
-            yield operator.condition
         elif isinstance(operator, ir.Unwind):
             yield operator.collection
-        else:
+        elif isinstance(operator, ir.Join):
             yield from _pattern_conditions(operator.inner)
 
 

@@ -305,7 +305,7 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed
     for operator in patterns:
         defined = _defined_variables(operator)
         is_binding = isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes)
-        local_conditions = list(getattr(operator, "filters", ()))
+        local_conditions = list(conditions_of(operator))
         later_conditions: list[ir.Expr] = []
         ready = pending.bind(defined)
         has_closing = any(_closes(operator, item) for item, _ in ready)
@@ -413,17 +413,17 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
     return used - _defined_variables(operator)
 
 
+def conditions_of(operator: ir.Operator) -> tuple[ir.Expr, ...]:
+    """Return the conditions that an operator was written with."""
+    return (operator.condition,) if isinstance(operator, ir.Filter) else getattr(operator, "filters", ())
+
+
 def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
     """Return the variables that operators read without binding them."""
     free: set[str] = set()
     bound: set[str] = set()
     for operator in operators:
-        conditions: tuple[ir.Expr, ...] = ()
-        if isinstance(operator, ir.Filter):
-            conditions = (operator.condition,)
-        elif isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
-            conditions = operator.filters
-        free |= _used_variables(operator, conditions) - bound
+        free |= _used_variables(operator, conditions_of(operator)) - bound
         bound |= _defined_variables(operator)
     return free
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from omnigraph.engine.query.budget import check_running
@@ -204,31 +203,6 @@ class Ranked:
         return Ranked(self.ids[:limit], self.scores[:limit])
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredRows:
-    """Rows of entities from the best down; those of equal score are put in order, by id, only where it matters.
-
-    `keys` are the scores such that the best is the lowest.
-    """
-
-    entities: Entities
-    rows: npt.NDArray[np.uint64]
-    scores: Scores
-    keys: Scores
-
-    def first(self, limit: int | None) -> Ranked:
-        """Return the best in order, all when None."""
-        end = self._end(limit)
-        ids = self.entities.from_row_ids(self.rows[:end])
-        return _order_by_score(self.entities, ids, self.keys[:end], self.scores[:end]).first(limit)
-
-    def _end(self, limit: int | None) -> int:
-        """Return where the entities that tie with the last wanted one end."""
-        if not limit or limit >= len(self.rows):
-            return 0 if limit == 0 else len(self.rows)
-        return int(np.searchsorted(self.keys, self.keys[limit - 1], "right"))
-
-
 class Ranking:
     """A compiled rank call."""
 
@@ -249,19 +223,19 @@ class Ranking:
         if self._window is not None and any(call.is_nearest for call in self._arms):
             return None
         most = limit if isinstance(self.rank, ir.Nearest) else None
-        return [call.score_candidates(run, candidates, most).first(most) for call in self._arms]
+        return [call.rank(run, candidates, most) for call in self._arms]
 
     def arms(self, run: QueryRun, present: Ids, limit: int | None) -> list[Ranked]:
         """Rank by each call what the pattern has left: the best `limit` of `nearest`, the window of a fused call."""
         most = self._window_size(run)
         if isinstance(self.rank, ir.Nearest):
             most = limit
-        return [call.score_candidates(run, present, most).first(most) for call in self._arms]
+        return [call.rank(run, present, most) for call in self._arms]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
         """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
         if self._k is None:
-            return self._arms[0].score_candidates(run, candidates, limit).first(limit)
+            return self._arms[0].rank(run, candidates, limit)
         return self.fuse(run, self.arms(run, candidates, limit)).first(limit)
 
     def rank_present(self, run: QueryRun, arms: list[Ranked], present: Ids, limit: int | None) -> Ranked:
@@ -333,20 +307,20 @@ class _RankCall:
         self._dimension = call.field.type.dimension or 0
         self._model = call.model if isinstance(call, ir.Nearest) else None
 
-    def score_candidates(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        """Return the candidates that match; with a `limit` at least that number, and all that tie with the last."""
+    def rank(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
+        """Return the candidates that match, all when there is no `limit`."""
         query, entities = self._query(run), run.nodes(self.column[0])
         # An invalid query is an error even if there is nothing to rank.
         embedder = self._check(run, query) if self.is_nearest and query is not None else None
         if query is None or len(candidates) == 0:
-            return ScoredRows(entities, np.empty(0, np.uint64), np.empty(0), np.empty(0))
+            return Ranked(np.empty(0, entities.dtype), np.empty(0))
         among = None if len(candidates) == entities.count else entities.row_ids[candidates]
         if not self.is_nearest:
             rows, scores = bm25(run.view, *self.column, query, among, limit)
-            return ScoredRows(entities, rows, scores, -scores)
+            return _rank_rows(entities, rows, scores, -scores, limit)
         vector = query if embedder is None else embedder.embed([query], self._dimension, Purpose.QUERY)[0]
         rows, distances = nearest(run.view, *self.column, vector, among, limit)
-        return ScoredRows(entities, rows, distances, distances)
+        return _rank_rows(entities, rows, distances, distances, limit)
 
     def _check(self, run: QueryRun, query: Any) -> Embedder | None:
         """Check the model that embeds a query text, and return it; or check a query vector."""
@@ -358,10 +332,23 @@ class _RankCall:
         return embedder
 
 
-def _order_by_score(entities: Entities, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
-    if len(ids) < 2 or bool((keys[1:] > keys[:-1]).all()):
-        return Ranked(ids, scores)
-    entity_ids = entities.values("id", ids)
-    assert isinstance(entity_ids, Strings)
-    order = np.lexsort((string_ranks(entity_ids.array), keys))
-    return Ranked(ids[order], scores[order])
+def _rank_rows(entities: Entities, rows: RowIds, scores: Scores, keys: Scores, limit: int | None) -> Ranked:
+    """Return the entities of the first rows; rows come in the order of their keys, of which the lowest is the best.
+
+    Those of equal score are put in order, by id, only where it matters.
+    """
+    end = _end_of_ties(keys, limit)
+    ids, scores, keys = entities.from_row_ids(rows[:end]), scores[:end], keys[:end]
+    if len(ids) > 1 and not bool((keys[1:] > keys[:-1]).all()):
+        entity_ids = entities.values("id", ids)
+        assert isinstance(entity_ids, Strings)
+        order = np.lexsort((string_ranks(entity_ids.array), keys))
+        ids, scores = ids[order], scores[order]
+    return Ranked(ids, scores).first(limit)
+
+
+def _end_of_ties(keys: Scores, limit: int | None) -> int:
+    """Return where the entities that tie with the last wanted one end."""
+    if not limit or limit >= len(keys):
+        return 0 if limit == 0 else len(keys)
+    return int(np.searchsorted(keys, keys[limit - 1], "right"))
