@@ -23,6 +23,7 @@ from omnigraph.engine.query.vectors import (
     Strings,
     Vector,
     distinct_below,
+    divide_integers,
     group_offsets,
     materialize,
     pack_codes,
@@ -63,9 +64,7 @@ class ExactSums:
             totals = [(top << self.shift) + low for top, low in zip(self.top.tolist(), self.low.tolist(), strict=True)]
             pairs = zip(totals, counts.tolist(), strict=True)
             return np.array([abs(total) // count * (1 if total > 0 else -1) for total, count in pairs], np.int64)
-        sums = self._wrapped()
-        quotients: npt.NDArray[Any] = np.sign(sums) * (np.abs(sums) // counts)
-        return quotients
+        return divide_integers(self._wrapped(), counts)
 
     def floats(self) -> npt.NDArray[np.float64]:
         # The two parts of a small negative sum would cancel out; those of a sum beyond 64 bits add up.

@@ -24,6 +24,7 @@ from omnigraph.engine.query.vectors import (
     Strings,
     Vector,
     combine_validity,
+    divide_integers,
     integers,
     is_null_constant,
     materialize,
@@ -171,8 +172,7 @@ def _integer_divide(arguments: Sequence[Vector], type_: PropertyType, count: int
     valid = combine_validity(valid, _nonzero(b, count))
     raise_overflow((a == _I64_MIN) & (b == -1), valid, "div")
     with np.errstate(all="ignore"):
-        # The remainder has the sign of the dividend, so what is left divides evenly, and towards zero.
-        return Numbers((a - np.fmod(a, b)) // b, valid)
+        return Numbers(divide_integers(a, b), valid)
 
 
 def _nonzero(divisor: npt.NDArray[Any], count: int) -> Mask | None:

@@ -15,6 +15,7 @@ from omnigraph.engine.query.vectors import (
     Numbers,
     Vector,
     combine_validity,
+    divide_integers,
     integers,
     materialize,
     raise_overflow,
@@ -130,20 +131,14 @@ def _difference(arguments: Sequence[Vector], type_: PropertyType, count: int) ->
         last = (last_days - _month_start(last_days, 0)) * DAY_MS + last_ms
         # A month that is not complete does not count.
         months = months - ((months > 0) & (last < first)) + ((months < 0) & (last > first))
-        return Numbers(_quotient(months, _MONTHS[unit]), valid)
+        return Numbers(divide_integers(months, _MONTHS[unit]), valid)
     elapsed = (last_days - first_days) * DAY_MS + last_ms - first_ms
-    return Numbers(_quotient(elapsed, _DAYS.get(unit, 0) * DAY_MS or _MILLISECONDS[unit]), valid)
+    return Numbers(divide_integers(elapsed, _DAYS.get(unit, 0) * DAY_MS or _MILLISECONDS[unit]), valid)
 
 
 def _month_number(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     months: npt.NDArray[np.int64] = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
     return months
-
-
-def _quotient(values: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Divide towards zero."""
-    quotient: npt.NDArray[np.int64] = np.sign(values) * (np.abs(values) // size)
-    return quotient
 
 
 DATE_FUNCTIONS: Final[Mapping[str, Any]] = {

@@ -208,6 +208,13 @@ def combine_validity(*masks: Mask | None) -> Mask | None:
     return combined
 
 
+def divide_integers(values: npt.NDArray[Any], divisor: npt.NDArray[Any] | int) -> npt.NDArray[Any]:
+    """Return the quotients of integers, cut off towards zero."""
+    # The remainder has the sign of the dividend, so what is left divides evenly.
+    quotients: npt.NDArray[Any] = (values - np.fmod(values, divisor)) // divisor
+    return quotients
+
+
 # -- rows ------------------------------------------------------------------------------------------------------
 
 
