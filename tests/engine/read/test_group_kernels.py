@@ -137,7 +137,7 @@ def test_case_of_letters_is_that_of_unicode(texts: list[str | None]) -> None:
 @pytest.mark.parametrize("patterns", [[None, "a", "a", "b"], ["a", None, "a", "b"], ["a", "a", "b", None]])
 def test_null_pattern_leaves_the_other_rows_alone(patterns: list[str | None]) -> None:
     call = ir.Call("replace", (), PropertyType(Scalar.STRING))
-    columns = [["xaxb"] * 4, patterns, ["Z"] * 4]
+    columns: list[list[str | None]] = [["xaxb"] * 4, patterns, ["Z"] * 4]
     result = apply_function(call, [Strings(pa.array(column, pa.string())) for column in columns], 4)
     assert isinstance(result, Strings)
     assert result.array.to_pylist() == [None if item is None else "xaxb".replace(item, "Z") for item in patterns]

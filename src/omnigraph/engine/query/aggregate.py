@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engine.query.compare import validity
-from omnigraph.engine.query.ordering import Codes, encode_values, rank_strings, sort_keys, stable_order
+from omnigraph.engine.query.ordering import encode_values, rank_strings, sort_keys, stable_order
 from omnigraph.engine.query.vectors import (
+    Codes,
     Lists,
     Numbers,
     Strings,

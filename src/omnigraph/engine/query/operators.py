@@ -31,10 +31,11 @@ from omnigraph.engine.query.expand import (
     visited_types,
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
-from omnigraph.engine.query.ordering import Codes, encode_values
+from omnigraph.engine.query.ordering import encode_values
 from omnigraph.engine.query.path_graph import build_path_graph
 from omnigraph.engine.query.paths import PathSearch, path_key
 from omnigraph.engine.query.vectors import (
+    Codes,
     Ids,
     Numbers,
     Rows,

@@ -23,9 +23,10 @@ from omnigraph.engine.query.expressions import (
     variables_of,
     walk,
 )
-from omnigraph.engine.query.ordering import Codes, RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
+from omnigraph.engine.query.ordering import RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.vectors import (
+    Codes,
     Constant,
     Ids,
     Mask,
