@@ -121,16 +121,14 @@ class TaskMoves:
             listed = _list_rows(version, new_ids)
         else:
             parts = self._parts.get(ref, ())
-            gone = np.concatenate([np.zeros(0, np.uint64), *(self._row_ids(part.gone) for part in parts if part.gone)])
+            received = [self._job.receive(part.gone).column(ROW_ID) for part in parts if part.gone]
+            gone = np.concatenate([np.zeros(0, np.uint64), *(column.to_numpy() for column in received)])
             slices = [slice_ for part in parts for slice_ in part.new.values()]
             listed = pa.concat_tables([_list_rows(version, np.zeros(0, np.uint64)), *map(self._job.receive, slices)])
         chosen = listed.filter(pa.array(is_among(one_array(listed.column(ID)), ids)))
         self._our_places = chosen
         is_gone = np.isin(old.row_ids.to_numpy(), gone) & is_among(old.ids, ids)
         return old.take(np.flatnonzero(is_gone)), read_rows(version, chosen.column(ROW_ID).to_numpy())
-
-    def _row_ids(self, slice_: TableSlice) -> Numbers:
-        return self._job.receive(slice_).column(ROW_ID).to_numpy()
 
     def replaced(self, merge: RowMerge, columns: Sequence[str] = (), *, is_needed: bool = True) -> pa.Table:
         """Return the rows of our side that a merge replaces or deletes: ids, and if needed columns and where they are.

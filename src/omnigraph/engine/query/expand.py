@@ -114,10 +114,6 @@ class StorageWalker:
         ways = {Direction.OUT: (ends,), Direction.IN: (ends[::-1],), Direction.BOTH: (ends, ends[::-1])}
         for (near, near_type), (far, far_type) in ways[leg.direction]:
             offset, far_offset = member_offset(self._near, near_type), member_offset(self._far, far_type)
-            edge_offset = member_offset(self._edges, leg.edge)
-            assert offset is not None
-            assert far_offset is not None
-            assert edge_offset is not None
             first, last = np.searchsorted(frontier, [offset, offset + self._run.nodes(near_type).count])
             local = frontier[first:last] - offset
             source, target, edge = self._lookup(leg.edge, local, near, near_type, far, far_type)
@@ -125,7 +121,7 @@ class StorageWalker:
                 # A self-loop is found from both endpoints but counts once.
                 not_loops = local[source] != target
                 source, target, edge = source[not_loops], target[not_loops], edge[not_loops]
-            yield source + first, target + far_offset, edge + edge_offset
+            yield source + first, target + far_offset, edge + member_offset(self._edges, leg.edge)
 
     def _lookup(
         self, edge_type: str, frontier: Ids, near: str, near_type: str, far: str, far_type: str
@@ -463,7 +459,9 @@ def _walk_block(
     emitted: list[tuple[npt.NDArray[np.int64], int]] = [(frontier, 0)] if bounds.minimum == 0 else []
     for hop in range(1, bounds.maximum + 1):
         run.check(where)
-        located, shifts = _locate_states(walker, frontier, width, len(sources))
+        # What makes states of nodes again; nothing where there is one source.
+        shifts = None if len(sources) == 1 else frontier // width * width
+        located = walker.locate(frontier if shifts is None else frontier - shifts)
         run.spending.reserve(located.total, _WORK_BYTES, where)
         reached = located.neighbours()
         if shifts is not None:
@@ -489,16 +487,6 @@ def _walk_block(
     hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
     owners = states // width
     return owners, states - owners * width, hops
-
-
-def _locate_states(
-    walker: Walker, states: npt.NDArray[np.int64], width: int, sources: int
-) -> tuple[NeighbourRanges, npt.NDArray[np.int64] | None]:
-    """Return where the neighbours of packed states lie, and what makes states of them again; None for one source."""
-    if sources == 1:
-        return walker.locate(states), None
-    shifts = states // width * width
-    return walker.locate(states - shifts), shifts
 
 
 def _self_loops(

@@ -164,7 +164,10 @@ class PathSearch:
         for first in range(0, len(sources), block):
             chosen = sources[first : first + block]
             size = len(chosen) * self.graph.width
-            block_targets = None if targets is None else _targets_of_block(targets, first * self.graph.width, size)
+            block_targets = None
+            if targets is not None:
+                low = first * self.graph.width
+                block_targets = targets[slice(*np.searchsorted(targets, [low, low + size]))] - low
             self.run.spending.reserve_bytes(size * _STATE_BYTES, self.where)
             search = self._shortest
             if (self.count or 1) > 1:
@@ -414,7 +417,7 @@ class PathSearch:
             if hop >= self.bounds.minimum:
                 yield part if best is None else part.where(best.add(part))
             if best is not None:
-                part = part.where(best.is_open(part, by_hops=not self.graph.is_weighted))
+                part = part.where(best.is_open(part))
             if len(part.starts) == 0 or hop == self.bounds.maximum:
                 return
             part = self._extend(part)
@@ -507,20 +510,14 @@ class _BestCosts:
         self._costs = all_costs[kept].reshape(len(self._targets), self._count)
         return is_end
 
-    def is_open(self, part: FoundPaths, *, by_hops: bool) -> Mask:
+    def is_open(self, part: FoundPaths) -> Mask:
         """Return which partial paths may still lead to a path that is wanted."""
         worst = np.append(self._costs[:, -1], -np.inf)
-        # The heaviest that any pair of the same start still takes; by hops, a level is complete once it is done.
+        # The heaviest that any pair of the same start still takes.
         limits = np.maximum.reduceat(worst, self._pairs_of[:-1]) if len(self._targets) else worst[:1]
         has_pairs = np.diff(self._pairs_of) > 0
-        limit = np.where(has_pairs, limits, -np.inf)[part.starts]
-        is_open: Mask = (part.costs < limit) if by_hops else (part.costs <= limit)
+        is_open: Mask = part.costs <= np.where(has_pairs, limits, -np.inf)[part.starts]
         return is_open
-
-
-def _targets_of_block(targets: Indices, first: int, size: int) -> Indices:
-    low, high = np.searchsorted(targets, [first, first + size])
-    return targets[low:high] - first
 
 
 def _join_rows(

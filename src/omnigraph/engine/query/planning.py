@@ -6,7 +6,7 @@ binds their variables, turn cycle-closing hops into membership tests, and drop v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -51,7 +51,12 @@ def compile_key_lookup(
     """
     if node is None:
         return None, tuple(conditions)
-    ids = ((item, entity_id) for item in conditions if (entity_id := _id_in(item, variable)) is not None)
+    ids = (
+        (item, value)
+        for item in conditions
+        for column, value in _equal_properties(item, variable)
+        if column.property == "id" and isinstance(value, ir.Literal | ir.ParameterRef)
+    )
     if (by_id := next(ids, None)) is not None:
         id_condition, entity_id = by_id
         find_id = compile_constant(entity_id)
@@ -60,9 +65,8 @@ def compile_key_lookup(
     residual: list[ir.Expr] = []
     for condition in conditions:
         count_before = len(values)
-        for column, value in equal_sides(condition):
-            if _is_key_of(node, variable, column) and _has_key_type(column, value):
-                assert isinstance(column, ir.PropertyRef)
+        for column, value in _equal_properties(condition, variable):
+            if column.property in node.key and _has_key_type(column, value):
                 values.setdefault(column.property, compile_constant(value))
         # A condition that the lookup implies is dropped; a second one on the same column stays, and may contradict it.
         if len(values) == count_before:
@@ -72,12 +76,11 @@ def compile_key_lookup(
     return lambda run: _find_by_key(run, node, {name: values[name](run) for name in node.key}), tuple(residual)
 
 
-def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
+def _equal_properties(condition: ir.Expr, variable: str) -> Iterator[tuple[ir.PropertyRef, ir.Expr]]:
+    """Yield the properties of a variable that a condition compares for equality, and what it compares them with."""
     for column, value in equal_sides(condition):
-        is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
-        if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
-            return value
-    return None
+        if isinstance(column, ir.PropertyRef) and column.variable == variable:
+            yield column, value
 
 
 def _find_by_id(run: QueryRun, node: NodeType, entity_id: str | None) -> Ids:
@@ -91,13 +94,9 @@ def _find_by_key(run: QueryRun, node: NodeType, values: Mapping[str, Any]) -> Id
     return _find_by_id(run, node, key_id(node, values) if is_possible else None)
 
 
-def _is_key_of(node: NodeType, variable: str, column: ir.Expr) -> bool:
-    return isinstance(column, ir.PropertyRef) and column.variable == variable and column.property in node.key
-
-
-def _has_key_type(column: ir.Expr, value: ir.Expr) -> bool:
+def _has_key_type(column: ir.PropertyRef, value: ir.Expr) -> bool:
     """True if a value has the key's type, so that equal values give equal ids."""
-    if not isinstance(value, ir.Literal | ir.ParameterRef | ir.Now) or column.type is None:
+    if not isinstance(value, ir.Literal | ir.ParameterRef | ir.Now):
         return False
     key_type, value_type = column.type.scalar, value.type.scalar
     return key_type not in FLOATS and (key_type is value_type or (key_type in INTEGERS and value_type in INTEGERS))
@@ -218,7 +217,7 @@ class Planner:
         compiled = tuple(compile_condition(item) for item in conditions)
         match operator:
             case ir.Expand():
-                if (end := closing_variable(operator, conditions)) is not None:
+                if len(conditions) == 1 and (end := closing_variable(operator, conditions[0])) is not None:
                     return ExpandInto(operator, end)
                 node = self._catalog.nodes.get(operator.target_type)
                 find_target, _ = compile_key_lookup(node, operator.target, conditions)
@@ -300,73 +299,42 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed
     the last of them.
     """
     patterns = [operator for operator in operators if not isinstance(operator, ir.Filter)]
-    pending = _PendingConditions([operator.condition for operator in operators if isinstance(operator, ir.Filter)])
-    placed: list[PlacedOperator] = _filter_operator([item for item, _ in pending.bind(outer)])
-    for operator in patterns:
+    # Each condition is checked behind the last of the operators that bind what it reads.
+    bound_at = dict.fromkeys(outer, -1)
+    for index, operator in enumerate(patterns):
+        for name in _defined_variables(operator):
+            bound_at.setdefault(name, index)
+    ready: dict[int, list[tuple[ir.Expr, set[str]]]] = {}
+    for condition in (operator.condition for operator in operators if isinstance(operator, ir.Filter)):
+        used = variables_of(condition)
+        ready.setdefault(max((bound_at[name] for name in used), default=-1), []).append((condition, used))
+    placed: list[PlacedOperator] = _filter_operator([item for item, _ in ready.get(-1, ())])
+    for index, operator in enumerate(patterns):
         defined = _defined_variables(operator)
         is_binding = isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes)
         local_conditions = list(conditions_of(operator))
         later_conditions: list[ir.Expr] = []
-        ready = pending.bind(defined)
-        has_closing = any(_closes(operator, item) for item, _ in ready)
-        for item, used in ready:
+        closing = [item for item, _ in ready.get(index, ()) if closing_variable(operator, item) is not None]
+        for item, used in ready.get(index, ()):
             # A walk that closes a cycle checks that alone.
-            is_own = _closes(operator, item) if has_closing else is_binding and used <= defined
+            is_own = item in closing if closing else is_binding and used <= defined
             (local_conditions if is_own else later_conditions).append(item)
         placed.append((operator, tuple(local_conditions)))
         placed.extend(_filter_operator(later_conditions))
-    assert not pending.count, "every condition reads bound variables"
     return placed
-
-
-class _PendingConditions:
-    """Conditions not yet placed, released once all variables they read are bound."""
-
-    def __init__(self, conditions: Sequence[ir.Expr]) -> None:
-        self._conditions = [(item, variables_of(item)) for item in conditions]
-        self._missing = [len(used) for _, used in self._conditions]
-        self._readers: dict[str, list[int]] = {}
-        for index, (_, used) in enumerate(self._conditions):
-            for name in used:
-                self._readers.setdefault(name, []).append(index)
-        self._free = [index for index, missing in enumerate(self._missing) if not missing]
-        self.count = len(self._conditions)
-
-    def bind(self, names: Iterable[str]) -> list[tuple[ir.Expr, set[str]]]:
-        """Return the conditions whose variables are all bound, in written order."""
-        ready, self._free = self._free, []
-        for name in names:
-            for index in self._readers.pop(name, ()):
-                self._missing[index] -= 1
-                if not self._missing[index]:
-                    ready.append(index)
-        self.count -= len(ready)
-        return [self._conditions[index] for index in sorted(ready)]
 
 
 def _filter_operator(conditions: Sequence[ir.Expr]) -> list[PlacedOperator]:
     return [(ir.Filter(conditions[0]), tuple(conditions))] if conditions else []
 
 
-def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
-    """True if a condition makes a hop end at a bound variable, as `ExpandInto` can check."""
-    return (
-        isinstance(operator, ir.Expand)
-        and operator.target.startswith("~")
-        and operator.is_single
-        and isinstance(condition, ir.Compare)
-        and isinstance(condition.left, ir.NodeRef)
-        and isinstance(condition.right, ir.NodeRef)
-        and condition.left.variable == operator.target
-    )
-
-
-def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
-    if len(conditions) == 1 and _closes(operator, conditions[0]):
-        [condition] = conditions
-        assert isinstance(condition, ir.Compare)
-        assert isinstance(condition.right, ir.NodeRef)
-        return condition.right.variable
+def closing_variable(operator: ir.Operator, condition: ir.Expr) -> str | None:
+    """Return the bound variable at which a condition makes a hop end, as `ExpandInto` can check; None for others."""
+    if not isinstance(operator, ir.Expand) or not operator.target.startswith("~") or not operator.is_single:
+        return None
+    match condition:
+        case ir.Compare(left=ir.NodeRef(variable=target), right=ir.NodeRef(variable=end)) if target == operator.target:
+            return end
     return None
 
 
