@@ -382,7 +382,7 @@ class PathSearch:
         """Yield the best paths of every wanted pair, and those that tie with the last."""
         assert targets is not None
         assert self.count is not None
-        graph, adjacency = self.graph, self.graph.adjacency
+        graph = self.graph
         owners, ends = np.divmod(targets, graph.width)
         back = replace(self, graph=graph.turned)
         for end in np.unique(ends).tolist():
@@ -393,11 +393,10 @@ class PathSearch:
                     if self.bounds.minimum == 0:
                         yield FoundPaths(np.array([owner]), np.array([[start]]), np.zeros(1))
                     continue
-                for nodes, costs in find_k_shortest(
-                    start, end, self.count, self.bounds.maximum, adjacency.starts, adjacency.neighbours, graph.weights,
-                    remaining, self._reserve_partial,
-                ):  # fmt: skip
-                    yield FoundPaths(np.full(len(nodes), owner), nodes, costs)
+                best = find_k_shortest(
+                    graph, start, end, self.count, self.bounds.maximum, remaining, self._reserve_partial
+                )
+                yield from (FoundPaths(np.full(len(nodes), owner), nodes, costs) for nodes, costs in best)
 
     def _reserve_partial(self, count: int) -> None:
         self.run.check(self.where)

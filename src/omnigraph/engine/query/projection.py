@@ -478,6 +478,5 @@ def _distinct_rows(columns: list[Any], count: int) -> list[Any]:
 def _slice_rows(rows: Rows, bounds: SkipLimit) -> Rows:
     if bounds.skip == 0 and (bounds.limit is None or bounds.limit >= rows.count):
         return rows
-    end = rows.count if bounds.end is None else min(bounds.end, rows.count)
-    start = min(bounds.skip, rows.count)
+    start, end, _ = slice(bounds.skip, bounds.end).indices(rows.count)
     return Rows(max(end - start, 0), {name: array[start:end] for name, array in rows.columns.items()})
