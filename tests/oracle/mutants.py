@@ -127,7 +127,10 @@ def lossy_numbers(patch: Patch) -> None:
 
 
 def parallel_edges_count(patch: Patch) -> None:
-    patch.setattr(operators, "choose_walker", lambda *given, per_edge: choose_walker(*given, per_edge=True))
+    def changed(run: Any, walk: Any, *rest: Any) -> Any:
+        return choose_walker(run, replace(walk, edge_variable="edge"), *rest)
+
+    patch.setattr(operators, "choose_walker", changed)
 
 
 def loops_are_lost(patch: Patch) -> None:

@@ -134,6 +134,15 @@ def test_case_of_letters_is_that_of_unicode(texts: list[str | None]) -> None:
         assert result.array.to_pylist() == [None if text is None else change(text) for text in texts]
 
 
+@pytest.mark.parametrize("patterns", [[None, "a", "a", "b"], ["a", None, "a", "b"], ["a", "a", "b", None]])
+def test_null_pattern_leaves_the_other_rows_alone(patterns: list[str | None]) -> None:
+    call = ir.Call("replace", (), PropertyType(Scalar.STRING))
+    columns: list[list[str | None]] = [["xaxb"] * 4, patterns, ["Z"] * 4]
+    result = apply_function(call, [Strings(pa.array(column, pa.string())) for column in columns], 4)
+    assert isinstance(result, Strings)
+    assert result.array.to_pylist() == [None if item is None else "xaxb".replace(item, "Z") for item in patterns]
+
+
 @pytest.mark.parametrize("function", ["+", "-", "*"])
 @pytest.mark.parametrize("kinds", [("i4", "i4"), ("i4", "u4"), ("u4", "u4"), ("i8", "i2")])
 def test_arithmetic_at_the_ends_of_types_is_exact_or_refused(function: str, kinds: tuple[str, str]) -> None:

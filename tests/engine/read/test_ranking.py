@@ -280,7 +280,7 @@ def test_best_of_many_equal_scores_are_the_first_of_all(tied: og.Graph, call: st
 def test_best_of_many_equal_scores_without_whole_grades_are_others(
     tied: og.Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking.ScoredRows, "_end", lambda self, wanted: min(wanted or 0, len(self.rows)))
+    monkeypatch.setattr(ranking, "_end_of_ties", lambda keys, wanted: min(wanted or 0, len(keys)))
     calls = ["bm25", "near first", "text first"]
     assert any(
         best_of(tied, call, "limit 7", "return") != best_of(tied, call, "limit 7", "return distinct") for call in calls

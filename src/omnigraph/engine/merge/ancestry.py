@@ -83,7 +83,6 @@ class MergeBase(Generic[T]):
                 yield from joined.base.states()
 
     def map(self, function: Callable[[T], V]) -> MergeBase[V]:
-        """Return the base with every state mapped by a function."""
         joined = (
             Joined(function(ancestor.state), None if ancestor.base is None else ancestor.base.map(function))
             for ancestor in self.joined
@@ -279,15 +278,15 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
     # Without a base what both have counts as inserted by both, and of the rest it is open whether it exists.
     below = Image(left.rows.slice(0, 0)) if base is None else base
     left_changes, right_changes = (difference(type_, below, side) for side in (left, right))
-    merge = merge_sides(type_, left_changes, right_changes, below.unknown)
-    placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in merge.contests)]
+    merge, contests = merge_sides(type_, left_changes, right_changes, below.unknown)
+    placed = [merge.updated, merge.inserted, *(_placed(contested) for contested in contests)]
     deleted_ids = pa.concat_arrays([merge.deleted, *map(ids_of, placed)])
     rows = pa.concat_tables([rows_without(left.rows, deleted_ids), *placed]).combine_chunks()
     # What either side did not determine stays so, and what they contest becomes so: existence, with all units.
     unknown = left.unknown.joined(
         (Unit(columns, MergeRule.FAIL), ids) for columns, ids in right.unknown.by_unit.items()
     )
-    for contest in merge.contests:
+    for contest in contests:
         ids = ids_of(_placed(contest))
         unknown = unknown.joined(
             [(unit, ids.filter(pa.array(is_open))) for unit, is_open in contest.unsettled]

@@ -162,11 +162,9 @@ class Application:
 
     @property
     def resolutions(self) -> Sequence[Resolution]:
-        """The resolutions of conflicts between entities."""
         return self.decisions.entities
 
     def preview(self) -> MergeReceipt:
-        """Return the receipt of a dry run; writes nothing."""
         ours = self.session.full_view(self.target)
         BranchIs(self.expected).check(ours.snapshot)
         sides = self.choose(ours)
@@ -191,7 +189,6 @@ class Application:
         return Sides(MergeOutcome.ALREADY_UP_TO_DATE, sides.base_ids)
 
     def _conflicted(self, receipt: MergeReceipt, conflicts: Sequence[Conflict]) -> MergeReceipt:
-        """Return the receipt of a dry run with conflicts."""
         visible = self._visible_conflicts(conflicts)
         if not visible:
             # Raise the errors of the real merge.
@@ -352,7 +349,6 @@ class Application:
         may.check(visible[resolution.type_key].name for resolution in writing)
 
     def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
-        """Return the conflicts that are not about types which the actor may not read."""
         return [conflict for conflict in conflicts if conflict.type_key.name not in self._hidden]
 
     def _conflict_error(self, conflicts: Sequence[Conflict], **options: Any) -> OmniGraphError:

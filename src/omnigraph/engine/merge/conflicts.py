@@ -64,7 +64,6 @@ def _describe_unfit(column: str, clash: Clash) -> str:
 
 
 def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
-    """Return what is wrong with the merged graph as a conflict."""
     kind = _KINDS.get(violation.rule, ConflictKind.VALUE_CONSTRAINT_VIOLATION)
     named = tuple(violation.property.split(", ")) if violation.property else ()
     assert violation.type_key is not None, "only violations of an input lack a type"
@@ -72,7 +71,6 @@ def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
 
 
 def image_of(row: pa.Table | None) -> Image | None:
-    """Return a one-row table as a JSON object; None for no row."""
     if row is None:
         return None
     return {name: orjson.loads(value_texts(one_array(row.column(name)))[0].as_py()) for name in row.column_names}
@@ -148,7 +146,6 @@ def read_resolutions(resolutions: ResolutionsInput) -> Decisions:
 
 
 def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
-    """Return resolutions as unparsed JSON objects."""
     if resolutions is None:
         return []
     if isinstance(resolutions, str | Path):
@@ -171,7 +168,6 @@ def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
 
 
 def _parse_schema(value: Mapping[str, Any], where: str) -> SchemaResolution:
-    """Return a resolution of a conflict between schemas, which has no entity."""
     named: Sequence[Any] = value.get("properties") or ()
     property_ = value.get("property", named[0] if len(named) == 1 else None)
     if value.get("take") not in BOTH_SIDES or "row" in value or "value" in value:
@@ -219,7 +215,6 @@ def _parse(value: Any, number: int) -> Resolution | SchemaResolution:
 
 
 def refuse(message: str, **context: str) -> GraphError:
-    """Return the error of a resolution that cannot be applied."""
     error = GraphError(message, code="merge.resolution")
     error.context.update(context)
     return error
@@ -257,10 +252,6 @@ class Resolutions:
                     f"`{resolution.entity_id}` of `{resolution.type_key}` is resolved twice; keep one resolution of it"
                 )
             entity[resolution.property] = resolution
-
-    @property
-    def has_open(self) -> bool:
-        return bool(self._open)
 
     @property
     def open(self) -> tuple[Resolution, ...]:
@@ -372,7 +363,6 @@ def _fitting(row: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def touches(merge: RowMerge, entity_id: str) -> bool:
-    """Return True if a merge changes an entity of its type."""
     entity = pa.array([entity_id])
     ids = [ids_of(merge.inserted), ids_of(merge.updated), merge.deleted]
     return any(is_among(entity, changed).any() for changed in ids)

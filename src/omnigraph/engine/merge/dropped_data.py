@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from omnigraph.display import count_of
 from omnigraph.engine.changes.row_diff import RowChanges, equal_values
 from omnigraph.engine.merge.row_merge import Unit, Unknown, ids_of
 from omnigraph.engine.merge.schema_merge import MergedSchema, OpenConflict
@@ -35,7 +36,7 @@ def _lost_by(merged: MergedSchema, side: View, pronoun: str) -> Iterator[OpenCon
     side_state = ThreeWayState.under(MergedSchema(side.snapshot.state.schema, side.catalog, merged.base, side, side))
     for type_ in reshaping.dropped:
         if count := side_state.our_changes(type_)[0].count:
-            message = f"`{type_.name}`: {dropper} dropped the type, {pronoun} changed {_entities(count)} of it"
+            message = f"`{type_.name}`: {dropper} dropped the type, {pronoun} changed {count_of(count, 'entity')} of it"
             conflict = Conflict(type_.table_key, None, ConflictKind.DROP_VS_UPDATE, message)
             yield OpenConflict(conflict, ("type", type_.type_id), sides)
     for type_, successor in reshaping.kept:
@@ -44,9 +45,8 @@ def _lost_by(merged: MergedSchema, side: View, pronoun: str) -> Iterator[OpenCon
         for name in dropped:
             count = 0 if changes is None else _count_values(*changes, name)
             if count:
-                message = (
-                    f"`{type_.name}.{name}`: {dropper} dropped the property, {pronoun} set it on {_entities(count)}"
-                )
+                entities = count_of(count, "entity")
+                message = f"`{type_.name}.{name}`: {dropper} dropped the property, {pronoun} set it on {entities}"
                 conflict = Conflict(successor.table_key, None, ConflictKind.DROP_VS_UPDATE, message, (name,))
                 key = ("property", type_.type_id, type_.properties[name].property_id)
                 yield OpenConflict(conflict, key, sides)
@@ -58,7 +58,3 @@ def _count_values(changes: RowChanges, unknown: Unknown, name: str) -> int:
     before, after = (table.column(name).combine_chunks() for table in (changes.before, changes.after))
     is_undetermined = unknown.among(Unit((name,), MergeRule.FAIL), ids_of(changes.before))
     return inserted + int(np.count_nonzero(~equal_values(before, after) | is_undetermined))
-
-
-def _entities(count: int) -> str:
-    return f"{count:,} {'entity' if count == 1 else 'entities'}"

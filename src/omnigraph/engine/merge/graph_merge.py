@@ -183,12 +183,10 @@ class _Run:
 
     @property
     def adopted(self) -> dict[TypeKey, Pin]:
-        """The datasets that are taken over as they are."""
         return {key: pin for key, pin in self.merge.adoptable.items() if key not in self.overruled}
 
     @property
     def counts(self) -> dict[TypeKey, Counted]:
-        """What changes in each type that does."""
         totals: dict[TypeKey, Counted] = {}
         for result in self.results.values():
             if result.counts != Counted():
@@ -213,7 +211,6 @@ class _Run:
         self._open_targets(key for key in self.ranges if key not in self.merge.adoptable)
 
     def _open_targets(self, keys: Iterable[TypeKey]) -> None:
-        """Open the datasets that tasks write to."""
         for key in keys:
             assert self.merge.hold is not None, "a dry run has no targets"
             target = MergeTarget.open(self.merge.three, self.merge.three.by_key[key])
@@ -308,11 +305,9 @@ class _Run:
         return by_range
 
     def _touched(self, key: TypeKey, entity_id: str) -> bool:
-        """Return True if the merge changes an entity that an open resolution names."""
         return any(result.table_key == key and entity_id in result.touched for result in self.results.values())
 
     def _exists(self, key: TypeKey, entity_id: str) -> bool:
-        """Return True if any state has an entity."""
         rows = self._rows_of(key) if key in self.job.versions else None
         return rows is not None and any(row is not None for row in rows.images_of(entity_id))
 
@@ -352,7 +347,6 @@ class _Run:
         return tuple(effect for effect in effects if effect is not None)
 
     def _combine(self, changed: Sequence[TypeKey]) -> list[Effect | None]:
-        """Return the effects of what tasks have staged."""
         staged = {key: [result for result in self.results.values() if result.table_key == key] for key in changed}
         replaced = [(self.targets[key].base.ref, result.replaced) for key in changed for result in staged[key]]
         marked = mark_replaced(self.runner, self.job.store, "marking", replaced)

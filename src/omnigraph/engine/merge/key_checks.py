@@ -113,7 +113,7 @@ def check_bucket(job: MergeJob, parts: Sequence[KeyPart]) -> list[IndexedViolati
     sources = {
         key: _with_local_source(delta) if isinstance(delta.type, EdgeType) else delta for key, delta in ends.items()
     }
-    violations += run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket), limit)
+    violations += run_rules((cardinality,), Changes(job.catalog, sources), CommittedSide(job, bucket), limit)
     for (group, key), group_parts in sorted(by_group.items()):
         if group != _ENDPOINTS:
             delta = _delta(job, group_parts)
@@ -144,30 +144,23 @@ def _with_local_source(delta: Delta) -> Delta:
 
 @dataclass(frozen=True, slots=True)
 class CommittedSide:
-    """The rows of our side, as the rules look them up."""
+    """The rows of our side, as the rules look them up.
+
+    With a `bucket`, of edges only those whose source is in it: the changes of other sources are in other buckets.
+    """
 
     job: MergeJob
+    bucket: int | None = None
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        return one_array(self.matching(table_key, ("id",), {"id": ids}).column("id"))
+        return one_array(self._find(table_key, ("id",), {"id": ids}).column("id"))
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows whose `where` columns have one of the values."""
+        rows = self._find(table_key, columns, where)
+        if self.bucket is None or self.job.buckets == 1:
+            return rows
+        return rows.filter(pa.array(_bucket_of(self.job, rows.column("src")) == self.bucket))
+
+    def _find(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         return find_rows(self.job.open(self.job.committed[table_key]), columns, where).select(list(columns))
-
-
-@dataclass(frozen=True, slots=True)
-class _BucketSources:
-    """Committed edges whose source is in one bucket; the changes of other sources are in other buckets."""
-
-    committed: CommittedSide
-    bucket: int
-
-    def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
-        return self.committed.existing(table_key, ids)
-
-    def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        edges, job = self.committed.matching(table_key, columns, where), self.committed.job
-        if job.buckets == 1:
-            return edges
-        return edges.filter(pa.array(_bucket_of(job, edges.column("src")) == self.bucket))

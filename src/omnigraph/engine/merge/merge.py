@@ -135,22 +135,16 @@ def load_base(session: GraphSession, base: MergeBase[CommitId]) -> MergeBase[Vie
     The nested base of best common ancestors is left out if cleanup removed one of its states: it is then unknown which
     side changed, and a conflict is reported instead of a guess.
     """
-    first = session.full_view(at=base.first)
-    joined = [
-        Joined(session.full_view(at=ancestor.state), _load_below(session, ancestor.base)) for ancestor in base.joined
-    ]
+    first, joined = session.full_view(at=base.first), []
+    for ancestor in base.joined:
+        state, below = session.full_view(at=ancestor.state), None
+        try:
+            below = None if ancestor.base is None else load_base(session, ancestor.base)
+        except GraphError as error:
+            if error.code != "graph.version_reclaimed":
+                raise
+        joined.append(Joined(state, below))
     return MergeBase(first, tuple(joined))
-
-
-def _load_below(session: GraphSession, base: MergeBase[CommitId] | None) -> MergeBase[View] | None:
-    if base is None:
-        return None
-    try:
-        return load_base(session, base)
-    except GraphError as error:
-        if error.code != "graph.version_reclaimed":
-            raise
-        return None
 
 
 def _check_source_unchanged(session: GraphSession, theirs: View) -> None:

@@ -90,7 +90,6 @@ class MergeJob:
         return [name for name in columns if name != "id"]
 
     def hand_on(self, tables: Iterable[pa.Table]) -> list[TableSlice]:
-        """Keep tables for later tasks."""
         if self.scratch is None:
             return [HeldTable(table) for table in tables]
         return [*write_tables(self.store.store(), self.scratch, tables)]

@@ -44,7 +44,6 @@ class MergeTarget:
         return self.dataset if self.begun is None else self.begun.dataset
 
     def stage_rows(self, rows: HeldRows | None) -> Effect | None:
-        """Return the effect of rows in memory."""
         if rows is None or rows.merge.changes_nothing:
             return self._effect(None)
         replaced, written = rows.moves.replaced(rows.merge), rows.merge.written

@@ -50,7 +50,6 @@ class MovedParts:
     gone: TableSlice | None = None
 
     def of_range(self, number: int) -> MovedParts:
-        """Return what a range needs of them."""
         old, new = ({number: parts[number]} if number in parts else {} for parts in (self.old, self.new))
         return MovedParts(old, new, self.gone)
 
@@ -84,7 +83,10 @@ RangeMoves = Mapping[DatasetRef, Sequence[MovedParts]]
 
 
 class TaskMoves:
-    """The moved rows of one range; without `parts`, of a whole type."""
+    """The rows of one range that may differ between the first version of the base and another one.
+
+    Without `parts`, those of a whole type.
+    """
 
     def __init__(self, job: MergeJob, table_key: TypeKey, parts: RangeMoves | None) -> None:
         self._job = job
@@ -97,6 +99,7 @@ class TaskMoves:
         )
 
     def rows(self, ref: DatasetRef) -> tuple[StoredRows, StoredRows]:
+        """Return the rows of the base, and those of the other version."""
         first, version = self._job.open(self._versions.base.first), self._job.open(ref)
         if self._parts is None:
             old, new = read_moved_rows(first, version)
@@ -111,22 +114,21 @@ class TaskMoves:
         return old, new
 
     def rows_among(self, ref: DatasetRef, old: StoredRows, ids: Ids) -> tuple[StoredRows, StoredRows]:
+        """Return the same, of the base only those among `old`, and of the other version only those of some ids."""
         version = self._job.open(ref)
         if self._parts is None:
             gone, new_ids = moved_row_ids(self._job.open(self._versions.base.first), version)
             listed = _list_rows(version, new_ids)
         else:
             parts = self._parts.get(ref, ())
-            gone = np.concatenate([np.zeros(0, np.uint64), *(self._row_ids(part.gone) for part in parts if part.gone)])
+            received = [self._job.receive(part.gone).column(ROW_ID) for part in parts if part.gone]
+            gone = np.concatenate([np.zeros(0, np.uint64), *(column.to_numpy() for column in received)])
             slices = [slice_ for part in parts for slice_ in part.new.values()]
             listed = pa.concat_tables([_list_rows(version, np.zeros(0, np.uint64)), *map(self._job.receive, slices)])
         chosen = listed.filter(pa.array(is_among(one_array(listed.column(ID)), ids)))
         self._our_places = chosen
         is_gone = np.isin(old.row_ids.to_numpy(), gone) & is_among(old.ids, ids)
         return old.take(np.flatnonzero(is_gone)), read_rows(version, chosen.column(ROW_ID).to_numpy())
-
-    def _row_ids(self, slice_: TableSlice) -> Numbers:
-        return self._job.receive(slice_).column(ROW_ID).to_numpy()
 
     def replaced(self, merge: RowMerge, columns: Sequence[str] = (), *, is_needed: bool = True) -> pa.Table:
         """Return the rows of our side that a merge replaces or deletes: ids, and if needed columns and where they are.
@@ -148,7 +150,6 @@ class TaskMoves:
 
 
 def receive_rows(job: MergeJob, dataset: Dataset, slices: Sequence[TableSlice]) -> StoredRows:
-    """Return the rows of a version that were handed on."""
     if not slices:
         return read_rows(dataset, np.zeros(0, np.uint64))
     return StoredRows(dataset, pa.concat_tables(map(job.receive, slices)))

@@ -40,7 +40,6 @@ class Placement:
     bucket_keys: int = MERGE_BUCKET_KEYS
 
     def choose_runner(self, moved: Moved, runners: Runners) -> Runner:
-        """Return where a merge of so much runs."""
         if self.runner is not None:
             return self.runner
         local: Runner = ThisThread() if moved.bytes <= MERGE_HELD_BYTES_MAX else Threads()
@@ -60,7 +59,6 @@ def _count_parts(parts: float) -> int:
 
 
 def split_parts(moved: Moved) -> int:
-    """Return in how many parts moved rows are read."""
     return _count_parts(moved.bytes / MERGE_RANGE_BYTES)
 
 

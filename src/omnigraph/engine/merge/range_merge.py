@@ -52,7 +52,6 @@ class MergeTask:
     overrides: tuple[Resolution, ...] = ()
 
     def stored_rows(self, job: MergeJob) -> StoredRows:
-        """Return all rows of our side in this range."""
         ours = job.open(job.versions[self.table_key].ours)
         if self.moves is None:
             return read_rows(ours, moved_row_ids(None, ours)[1])

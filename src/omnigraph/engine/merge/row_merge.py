@@ -6,7 +6,7 @@ Pure. Untouched entities cost nothing, and those that only one side touched next
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -43,11 +43,9 @@ class Unknown:
         return pc.unique(pa.concat_arrays([NO_IDS, *self.by_unit.values()]))
 
     def among(self, unit: Unit, ids: Ids) -> Mask:
-        """Return for which of some entities a unit is undetermined."""
         return np.asarray(is_among(ids, self.by_unit.get(unit.columns, NO_IDS)), bool)
 
     def joined(self, others: Iterable[tuple[Unit, Ids]]) -> Unknown:
-        """Return this and more."""
         by_unit = dict(self.by_unit)
         for unit, ids in others:
             if len(ids):
@@ -165,18 +163,12 @@ def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
     # Three-way set merge: an item of the base that either side lacks was removed there, and stays removed.
     removed = np.concatenate([np.setdiff1d(base_keys, our_keys), np.setdiff1d(base_keys, their_keys)])
     # Indices point into ours and theirs laid end to end, which is how `keys`, `rows` and `items` begin.
-    indices = _first_of_each(np.concatenate([our_keys, their_keys]))
+    indices = np.sort(np.unique(np.concatenate([our_keys, their_keys]), return_index=True)[1])
     indices = indices[~np.isin(keys[indices], removed)]
     indices = indices[np.argsort(rows[indices], kind="stable")]
     lengths = np.bincount(rows[indices].astype(np.int64), minlength=len(ours))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     return arrays.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(indices)), type=ours.type)
-
-
-def _first_of_each(keys: Numbers) -> Numbers:
-    _, first = np.unique(keys, return_index=True)
-    indices: Any = np.sort(first)
-    return indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +217,9 @@ def as_merge(theirs: RowChanges) -> RowMerge:
 
 def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown = NOTHING_UNKNOWN) -> RowMerge:
     """Merge what two sides did to the rows of a type since their base, of which some may be unknown."""
-    sides = merge_sides(type_, ours, theirs, unknown)
-    clashes = [clash for contest in sides.contests for clash in contest.clashes(unknown)]
-    return RowMerge(
-        sides.inserted, sides.updated, sides.deleted, tuple(sorted(clashes, key=lambda clash: clash.entity_id))
-    )
+    merge, contests = merge_sides(type_, ours, theirs, unknown)
+    clashes = [clash for contest in contests for clash in contest.clashes(unknown)]
+    return replace(merge, clashes=tuple(sorted(clashes, key=lambda clash: clash.entity_id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +246,13 @@ class Contest:
             yield Clash(self.kind, entity_id, columns, None if base is None else unknown.known_of(base), *others)
 
 
-@dataclass(frozen=True, slots=True)
-class SideMerge:
-    """The changes of a merge to the rows of our side, and the contested entities."""
+def merge_sides(
+    type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown
+) -> tuple[RowMerge, tuple[Contest, ...]]:
+    """Return what two sides make of the rows of a type, and the contested entities.
 
-    inserted: pa.Table
-    updated: pa.Table
-    deleted: Ids
-    contests: tuple[Contest, ...]
-
-
-def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown) -> SideMerge:
-    """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
+    The cost in Python does not grow with the conflicts.
+    """
     # Every entity that they touched falls into one case: we did not touch it (take theirs), both inserted it, both
     # updated it, or one deleted what the other updated. What both deleted is gone on our side already.
     touched = pa.concat_arrays([ids_of(rows) for rows in (ours.inserted, ours.after, ours.deleted)])
@@ -279,12 +264,12 @@ def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unkn
     settled_inserts, open_inserts = _merge_images(type_, both_inserted, None, unknown)
     settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)
     revived, removed, contested = _deletes_against_updates(type_, ours, theirs)
-    return SideMerge(
+    merge = RowMerge(
         pa.concat_tables([rows_without(theirs.inserted, touched), revived]).combine_chunks(),
         pa.concat_tables([rows_without(theirs.after, touched), settled_inserts, settled_updates]).combine_chunks(),
         pa.concat_arrays([without(ids_of(theirs.deleted), touched), removed]),
-        (open_inserts, open_updates, *contested),
     )
+    return merge, (open_inserts, open_updates, *contested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +293,7 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
     """Return the rows that replace ours, and the entities with a conflict."""
     units = units_of(type_)
     merged, unsettled = merge_columns(units, base, pair.ours, pair.theirs, unknown)
-    is_open = np.zeros(merged.num_rows, bool)
-    for _, rows in unsettled:
-        is_open |= rows
+    is_open = np.logical_or.reduce([np.zeros(merged.num_rows, bool), *(rows for _, rows in unsettled)])
     kind = ConflictKind.DIVERGENT_INSERT if base is None else ConflictKind.DIVERGENT_UPDATE
     ours, theirs, open_merged = (side.filter(pa.array(is_open)) for side in (pair.ours, pair.theirs, merged))
     older = None if base is None else base.filter(pa.array(is_open))
@@ -319,7 +302,6 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
 
 
 def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
-    """Return which rows differ from ours."""
     changed = np.zeros(ours.num_rows, bool)
     for unit in units:
         changed |= ~_same(unit, ours, merged)
@@ -344,7 +326,6 @@ def _deletes_against_updates(
 
 
 def rows_without(rows: pa.Table, ids: Ids) -> pa.Table:
-    """Return the rows whose ids are not among some."""
     return rows.filter(pa.array(~is_among(ids_of(rows), ids)))
 
 

@@ -206,7 +206,6 @@ class SchemaDecisions:
         return len(self.takes) > before
 
     def reject_unused(self) -> None:
-        """Raise if a resolution is about no conflict."""
         reject_unused(tuple(self._unused.values()))
 
     def _find(self, conflict: Conflict) -> SchemaResolution | None:
@@ -216,7 +215,6 @@ class SchemaDecisions:
 
 
 def reject_unused(resolutions: Sequence[SchemaResolution]) -> None:
-    """Raise if there are resolutions of schemas that have no conflict."""
     if resolutions:
         first = resolutions[0]
         raise refuse(

@@ -41,7 +41,6 @@ class ThreeWayState:
 
     @classmethod
     def under(cls, merged: MergedSchema) -> ThreeWayState:
-        """Return the states of a merge under the merged schema."""
         read = merged.read
         return cls(merged.base.map(read), read(merged.ours), read(merged.theirs), merged=merged)
 
@@ -74,7 +73,6 @@ class ThreeWayState:
 
     @property
     def by_key(self) -> dict[TypeKey, Type]:
-        """All types of the graph by table key."""
         return {type_.table_key: type_ for type_ in self.ours.catalog.types}
 
     def types(self) -> Iterator[Type]:
@@ -87,11 +85,9 @@ class ThreeWayState:
                 yield type_
 
     def reshaped_types(self) -> list[Type]:
-        """Return the types of the target whose columns change with the schema."""
         return [type_ for type_ in self.by_key.values() if self.column_changes(type_) is not None]
 
     def new_types(self) -> list[Type]:
-        """Return the types that the merge brings to the target."""
         return [type_ for type_ in self.by_key.values() if self.stored_key(type_) is None]
 
     def touched_types(self) -> list[Type]:
@@ -119,7 +115,6 @@ class ThreeWayState:
         return None if base.is_virtual else self._pin(base.first, type_)
 
     def versions(self, type_: Type) -> TypeVersions:
-        """Return the versions of a type that are merged."""
         base = self._base(type_).map(lambda view: self._pin(view, type_).ref)
         ours, theirs = (self._pin(view, type_).ref for view in (self.ours, self.theirs))
         return TypeVersions(base, ours, theirs, None if self.merged is None else self._widest_columns(type_))
@@ -135,7 +130,6 @@ class ThreeWayState:
         )
 
     def store(self) -> MergeStore:
-        """Return what opens the versions of all states."""
         access = graph_access(self.ours.kernel.store.root.uri, new_ulid())
         return MergeStore(access, self.ours.snapshot.state.schema.ir, self.views)
 

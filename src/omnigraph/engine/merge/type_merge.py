@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,28 +31,18 @@ from omnigraph.lang.catalog import Type
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.public_values import ConflictKind
 from omnigraph.rules.arrow_typing import pc
-from omnigraph.rules.delta import Ids
 from omnigraph.store.lance_schema import physical_schema
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ID, find
+
+if TYPE_CHECKING:
+    from omnigraph.engine.merge.moves import TaskMoves
 
 OpenDataset: TypeAlias = Callable[[DatasetRef], Dataset]
 # Rows of the base and of another version that may differ.
 MovedRows: TypeAlias = tuple[StoredRows, StoredRows]
 # An entity in the base, on our side and on theirs, as one-row tables; None where it is absent.
 Images: TypeAlias = tuple[pa.Table | None, pa.Table | None, pa.Table | None]
-
-
-class Moves(Protocol):
-    """The rows that may differ between the first version of the base and another one: all of them, or of a range."""
-
-    def rows(self, ref: DatasetRef) -> MovedRows:
-        """Return the rows of the base, and those of the other version."""
-        ...
-
-    def rows_among(self, ref: DatasetRef, old: StoredRows, ids: Ids) -> MovedRows:
-        """Return the same, of the base only those among `old`, and of the other version only those of some ids."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +74,12 @@ class TypeMerge:
     versions: TypeVersions
     blobs: BlobValues = field(default_factory=BlobValues)
 
-    def merge(self, moves: Moves) -> RowMerge:
+    def merge(self, moves: TaskMoves) -> RowMerge:
         """Merge the rows that may have moved; the result has the types of the merged schema."""
         merge = self._merge_from_virtual(moves) if self.versions.base.is_virtual else self._merge_from_state(moves)
         return merge if self.versions.widest is None else self._narrow(merge)
 
-    def _merge_from_state(self, moves: Moves) -> RowMerge:
+    def _merge_from_state(self, moves: TaskMoves) -> RowMerge:
         old, new = moves.rows(self.versions.theirs)
         theirs = self._changes(old, new)
         # Our side has nothing that could conflict, so their change is the merge.
@@ -101,7 +91,7 @@ class TypeMerge:
         ours, theirs = self.blobs.unified([ours, theirs])
         return merge_rows(self.type, ours, theirs)
 
-    def _merge_from_virtual(self, moves: Moves) -> RowMerge:
+    def _merge_from_virtual(self, moves: TaskMoves) -> RowMerge:
         """Merge from a virtual base: the cost follows what differs between all states of it."""
         image, rows_of = self._virtual_base(moves.rows)
         return merge_from_virtual(self.type, image, rows_of(self.versions.ours), rows_of(self.versions.theirs))
@@ -129,12 +119,10 @@ class TypeMerge:
         return build_image(self.type, self.versions.base, rows_of), rows_of
 
     def _changes(self, old: StoredRows, new: StoredRows) -> RowChanges:
-        """Return what changed, in the widest types."""
         changes, widest = compare(old, new, self.blobs), self.versions.widest
         return changes if widest is None else changes.map(lambda rows: convert_rows(rows, widest, self.type.name))
 
     def images_of(self, entity_id: str) -> Images:
-        """Return an entity in the base, on our side and on theirs."""
         image = build_image(self.type, self.versions.base, lambda ref: self._row(ref, entity_id))
         sides = [self._row(ref, entity_id) for ref in (self.versions.ours, self.versions.theirs)]
         base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))

@@ -149,7 +149,6 @@ class AdjacencyCache(ABC):
         return adjacency
 
     def backwards(self, direction: Direction) -> Adjacency:
-        """Return the reverse adjacency of a direction, each neighbour once."""
         return self.adjacency(REVERSED[direction], per_edge=False)
 
     @abstractmethod
@@ -178,7 +177,6 @@ class Topology(AdjacencyCache):
         self.probes = 0
 
     def endpoints(self) -> Endpoints:
-        """Return the source, target and dense id of every edge."""
         with self._lock:
             return self._read_ends()
 
@@ -252,7 +250,6 @@ class Topology(AdjacencyCache):
 
 
 def orient_endpoints(endpoints: Endpoints, direction: Direction) -> Endpoints:
-    """Return the edges oriented for traversal in a direction."""
     source, target, edge = endpoints
     if direction is Direction.OUT:
         return endpoints
@@ -294,7 +291,6 @@ class UnionEntities(Entities):
         return False
 
     def null_mask(self, name: str) -> Mask:
-        """Return which entities lack a property."""
         if name not in self._nulls:
             self._nulls[name] = np.concatenate([member.null_mask(name) for member in self.members])
         return self._nulls[name]
@@ -312,11 +308,9 @@ class UnionEntities(Entities):
         return np.searchsorted(self.offsets, ids, "right") - 1
 
 
-def member_offset(entities: Entities, name: str) -> int | None:
-    """Return where the dense ids of a type begin in a union; 0 in the type itself, None when it is no member."""
-    if not isinstance(entities, UnionEntities):
-        return 0
-    return int(entities.offsets[entities.names.index(name)]) if name in entities.names else None
+def member_offset(entities: Entities, name: str) -> int:
+    """Return where the dense ids of a type begin in a union that it is a member of; 0 in the type itself."""
+    return int(entities.offsets[entities.names.index(name)]) if isinstance(entities, UnionEntities) else 0
 
 
 def convert_ids(ids: Ids, source: Entities, source_type: str, target: Entities, target_type: str) -> Ids:
@@ -325,7 +319,10 @@ def convert_ids(ids: Ids, source: Entities, source_type: str, target: Entities, 
     members = target.names if isinstance(target, UnionEntities) else (target_type,)
     starts = source.offsets if isinstance(source, UnionEntities) else np.array([0, source.count])
     # What to add to an id of each type; the types that the target lacks, and null, become -1.
-    shifts = [(member_offset(target, name) or 0) - int(start) for name, start in zip(names, starts, strict=False)]
+    shifts = [
+        member_offset(target, name) - int(start) if name in members else 0
+        for name, start in zip(names, starts, strict=False)
+    ]
     is_member = np.array([*(name in members for name in names), False])
     member = np.searchsorted(starts, ids, "right") - 1
     converted = ids.astype(np.int64) + np.array([*shifts, 0])[member]
@@ -388,7 +385,7 @@ class UnionTopology(AdjacencyCache):
 
 def place_endpoints(leg: Leg, ends: Endpoints, near: Entities, far: Entities, edges: Entities) -> Endpoints:
     """Return the edges of a leg, oriented along it, with the dense ids of unions."""
-    edge = ends.edge.astype(np.int64) + (member_offset(edges, leg.edge) or 0)
+    edge = ends.edge.astype(np.int64) + member_offset(edges, leg.edge)
     if leg.source == leg.target or leg.direction is not Direction.BOTH:
         source, target, edge = orient_endpoints(Endpoints(ends.source, ends.target, edge), leg.direction)
         near_type, far_type = leg.ends[0]
@@ -400,6 +397,5 @@ def place_endpoints(leg: Leg, ends: Endpoints, near: Entities, far: Entities, ed
 
 
 def _shift_ids(ids: Ids, entities: Entities, name: str) -> Ids:
-    offset = member_offset(entities, name)
-    assert offset is not None, "the checker keeps only legs that fit both ends"
-    return ids.astype(np.int64) + offset
+    # The checker keeps only legs that fit both ends.
+    return ids.astype(np.int64) + member_offset(entities, name)

@@ -16,15 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engine.query.compare import validity
-from omnigraph.engine.query.ordering import Codes, encode_values, rank_strings, sort_keys, stable_order
+from omnigraph.engine.query.ordering import encode_values, rank_strings, sort_keys, stable_order
 from omnigraph.engine.query.vectors import (
+    Codes,
     Lists,
     Numbers,
     Strings,
     Vector,
     distinct_below,
+    divide_integers,
     group_offsets,
     materialize,
+    pack_codes,
     run_starts,
     to_arrow,
 )
@@ -62,12 +65,9 @@ class ExactSums:
             totals = [(top << self.shift) + low for top, low in zip(self.top.tolist(), self.low.tolist(), strict=True)]
             pairs = zip(totals, counts.tolist(), strict=True)
             return np.array([abs(total) // count * (1 if total > 0 else -1) for total, count in pairs], np.int64)
-        sums = self._wrapped()
-        quotients: npt.NDArray[Any] = np.sign(sums) * (np.abs(sums) // counts)
-        return quotients
+        return divide_integers(self._wrapped(), counts)
 
     def floats(self) -> npt.NDArray[np.float64]:
-        """Return the sums as floats, for averages."""
         # The two parts of a small negative sum would cancel out; those of a sum beyond 64 bits add up.
         large = self.top.astype(np.float64) * 2.0**self.shift + self.low.astype(np.float64)
         return np.where(self._fits(), self._wrapped().astype(np.float64), large)
@@ -86,7 +86,6 @@ class ExactSums:
 
 
 def overflow_error(function: str, scalar: Scalar) -> ArithmeticOverflow:
-    """Return the error of a sum that does not fit its type."""
     return ArithmeticOverflow(overflow_message(function, scalar), function=function, type=scalar.value)
 
 
@@ -133,7 +132,7 @@ class Groups:
 
     def __init__(self, keys: list[tuple[Codes, int]], count: int) -> None:
         self.count = count
-        combined, size = _combine_codes(keys, count)
+        combined, size = pack_codes(keys, count)
         if size <= 4 * count + 1_024:
             first = np.full(size, -1, np.int64)
             first[combined[::-1]] = np.arange(count - 1, -1, -1)
@@ -155,7 +154,6 @@ class Groups:
 
 
 def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
-    """Return the group of each row and the first row of each group, by sorting."""
     count = len(codes)
     if size >= 2**62 // max(count, 1):
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
@@ -170,46 +168,30 @@ def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
     return of, positions[is_first]
 
 
-def _combine_codes(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
-    combined, total = np.zeros(count, np.int64), 1
-    for codes, size in keys:
-        if total > 2**62 // max(size, 1):
-            values, inverse = np.unique(combined, return_inverse=True)
-            combined, total = inverse.astype(np.int64), len(values)
-        combined, total = combined * size + codes, total * size
-    return combined, total
-
-
-class SingleGroup:
+class SingleGroup(Groups):
     """All rows as one group, which exists even without rows."""
 
     def __init__(self, count: int) -> None:
-        self.count = count
-        self.of: Codes = np.zeros(count, np.int64)
-        self.first: Codes = np.zeros(1, np.int64)
-        self.size = 1
+        self.count, self.of, self.first = count, np.zeros(count, np.int64), np.zeros(1, np.int64)
 
-    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sum_integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         total: npt.NDArray[Any] = values.sum(keepdims=True)
         return total
 
-    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self.sum(values)
+    sum = sum_integers
 
 
-class SingletonGroups:
+class SingletonGroups(Groups):
     """Every row is its own group."""
 
     def __init__(self, count: int) -> None:
-        self.count = self.size = count
-        self.of: Codes = np.arange(count, dtype=np.int64)
-        self.first = self.of
+        self.count = count
+        self.of = self.first = np.arange(count, dtype=np.int64)
 
-    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sum_integers(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values
 
-    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return values
+    sum = sum_integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +203,8 @@ class ChosenRows:
     count: int
 
 
-AnyGroups: TypeAlias = Groups | SingleGroup | SingletonGroups
 # What aggregates read of groups.
-GroupedRows: TypeAlias = Groups | SingleGroup | ChosenRows
+GroupedRows: TypeAlias = Groups | ChosenRows
 
 
 def sum_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:
@@ -356,14 +337,12 @@ def _number_pairs(vector: Values, rows: ChosenRows) -> tuple[Codes, int]:
 
 
 def _distinct_values(values: Values, rows: ChosenRows) -> tuple[Values, ChosenRows]:
-    """Keep the first of equal values in each group."""
     pairs, size = _number_pairs(values, rows)
     first = _first_rows(pairs, rows.size * size)
     return values.take(first), ChosenRows(rows.of[first], rows.size, len(first))
 
 
 def _count_distinct(vector: Values, rows: ChosenRows) -> Any:
-    """Return how many different values each group has."""
     pairs, size = _number_pairs(vector, rows)
     distinct = distinct_below(pairs, rows.size * size)
     ends = np.searchsorted(distinct, np.arange(rows.size + 1) * size)

@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engine.query.vectors import (
@@ -33,7 +32,6 @@ _FLOAT: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 def cast_vector(vector: Vector, source: PropertyType, type_: PropertyType, count: int) -> Vector:
-    """Return a vector of one type as another."""
     values, target = materialize(vector, count), type_.scalar
     if isinstance(values, Strings):
         return vector_from_arrow(_parse(values.array, type_))
@@ -65,15 +63,8 @@ def _to_integers(values: Numbers, type_: PropertyType) -> Numbers:
         return Numbers(np.where(known, truncated, 0.0).astype(dtype), valid)
     if data.dtype.kind == "b":
         return Numbers(data.astype(dtype), valid)
-    raise_overflow(_outside(data, low, high), valid, "cast", type_.scalar)
+    raise_overflow((data < low) | (data > high), valid, "cast", type_.scalar)
     return Numbers(data.astype(dtype), valid)
-
-
-def _outside(data: npt.NDArray[Any], low: int, high: int) -> Mask:
-    dtype_limits = np.iinfo(data.dtype)
-    below: Mask = data < low if low > dtype_limits.min else np.zeros(len(data), np.bool_)
-    above: Mask = data > high if high < dtype_limits.max else np.zeros(len(data), np.bool_)
-    return below | above
 
 
 def _format(values: Numbers, source: PropertyType, count: int) -> Any:

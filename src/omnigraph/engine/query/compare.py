@@ -121,11 +121,9 @@ def match_pattern(strings: Any, pattern: str) -> Any:
 
 
 def _compare_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
-    return mask_from_arrow(_ARROW[op](_string_operand(left), _string_operand(right)))
-
-
-def _string_operand(vector: Vector) -> Any:
-    return pa.scalar(vector.value, pa.string()) if isinstance(vector, Constant) else vector.array  # type: ignore[union-attr]
+    sides: list[Any] = [left, right]
+    operands = [pa.scalar(side.value, pa.string()) if isinstance(side, Constant) else side.array for side in sides]
+    return mask_from_arrow(_ARROW[op](*operands))
 
 
 def _match_strings(op: CompareOp, left: Vector, right: Vector) -> Mask:
@@ -242,21 +240,12 @@ def _apply(op: CompareOp, left: Any, right: Any) -> Mask:
 
 def _compare_numbers(op: CompareOp, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Mask:
     left_kind, right_kind = left.dtype.kind, right.dtype.kind
-    if left_kind == right_kind or "b" in (left_kind, right_kind):
+    # Of signed with unsigned integers the comparisons of numpy are exact, of integers with floats they are not.
+    if left_kind == right_kind or "b" in (left_kind, right_kind) or "f" not in (left_kind, right_kind):
         return _apply(op, left, right)
-    if (left_kind, right_kind) in (("f", "i"), ("f", "u"), ("u", "i")):
-        return _compare_numbers(MIRRORED[op], right, left)
-    if right_kind == "f":
-        return _integers_with_floats(op, left, right)
-    if max(left.dtype.itemsize, right.dtype.itemsize) < 8:
-        return _apply(op, left.astype(np.int64), right.astype(np.int64))
-    return _signed_with_unsigned(op, left, right)
-
-
-def _signed_with_unsigned(op: CompareOp, signed: npt.NDArray[Any], unsigned: npt.NDArray[Any]) -> Mask:
-    negative = signed < 0
-    same = _apply(op, np.where(negative, 0, signed).astype(np.uint64), unsigned.astype(np.uint64))
-    return np.where(negative, op in (Op.LT, Op.LE, Op.NE), same)
+    if left_kind == "f":
+        return _integers_with_floats(MIRRORED[op], right, left)
+    return _integers_with_floats(op, left, right)
 
 
 def _integers_with_floats(op: CompareOp, integers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> Mask:

@@ -181,7 +181,6 @@ class QueryRun:
         return self.entities(TypeKey.of("edge", name))
 
     def entities(self, table_key: TypeKey) -> Entities:
-        """Return all entities of a type at the version that the view pins."""
         entities = self._resolved.entities.get(table_key)
         if entities is None:
             entities = self._union(table_key) if is_union(table_key.name) else self._single(table_key)
@@ -203,7 +202,6 @@ class QueryRun:
         return caches.get(key, family, lambda previous: UnionEntities(names, members, caches.grow))
 
     def union_topology(self, legs: tuple[Leg, ...], near: str, far: str) -> UnionTopology:
-        """Return the adjacency of several edge types between two types or unions."""
         edges = self.edges(join_types(leg.edge for leg in legs))
         spaces = (self.nodes(near), self.nodes(far))
         topologies = {leg.edge: self.topology(leg.edge) for leg in legs}
@@ -214,15 +212,21 @@ class QueryRun:
         )
 
     def convert_ids(self, ids: Ids, source_type: str, target_type: str) -> Ids:
-        """Return the dense ids of one type or union as those of another one; -1 where the type is not in it."""
         if source_type == target_type:
             return ids
         return convert_ids(ids, self.nodes(source_type), source_type, self.nodes(target_type), target_type)
 
     def bound(self, bound: int | ParameterRef, word: str, *, least: int = 0) -> int:
-        """Return the value of a row or hop bound, or of a number of paths."""
-        value = bound if isinstance(bound, int) else self.parameter(bound.name)
-        return check_bound(bound, value, word, least)
+        """Return the value of a row or hop bound, or of a number of paths; one from a parameter may be too small."""
+        if isinstance(bound, int):
+            return bound
+        value = self.parameter(bound.name)
+        assert isinstance(value, int)
+        if value < least:
+            rule = "not be negative" if least == 0 else f"be at least {least}"
+            message = f"`{word} ${bound.name}` is {value}; it must {rule}"
+            raise DataError(message, rule="E4", parameter=bound.name, value=value)
+        return value
 
     def topology(self, edge: str) -> Topology:
         """Return the adjacency of an edge type, which may still have to be built."""
@@ -238,7 +242,6 @@ class QueryRun:
         return topology
 
     def has_topology(self, edge: str) -> bool:
-        """True if the adjacency of an edge type is in memory."""
         topology = self._resolved.topologies.get(edge) or self.caches.peek(self._topology_key(edge))
         return isinstance(topology, Topology) and topology.is_loaded
 
@@ -261,13 +264,3 @@ class QueryRun:
 
     def check(self, where: str) -> None:
         self.spending.check(where)
-
-
-def check_bound(bound: int | ParameterRef, value: Value, word: str, least: int) -> int:
-    """Return the value of a bound; one from a parameter may be too small."""
-    assert isinstance(value, int)
-    if isinstance(bound, ParameterRef) and value < least:
-        rule = "not be negative" if least == 0 else f"be at least {least}"
-        message = f"`{word} ${bound.name}` is {value}; it must {rule}"
-        raise DataError(message, rule="E4", parameter=bound.name, value=value)
-    return value

@@ -96,7 +96,6 @@ def _parse_matrix(vectors: Sequence[object], dimension: int) -> NDArray[np.float
 
 
 def embedding_error(message: str, **context: str | int) -> DataError:
-    """Return the error of a failed embedding (E13)."""
     error = DataError(message, rule="E13")
     error.context.update(context)
     return error
@@ -375,7 +374,6 @@ def _redact(text: str, key: str) -> str:
 
 
 def _parse_retry_after(value: str | None) -> float:
-    """Return the wait in seconds that a `Retry-After` header asks for; 0 where there is none that can be read."""
     if value is None:
         return 0.0
     if value.strip().isdecimal():

@@ -73,7 +73,6 @@ class Column:
         return np.append(string_ranks(self.array), np.int64(-1))
 
     def take_arrow(self, ids: Ids, type_: Any) -> Any:
-        """Return the values of entities as an Arrow array, in a type that the column has or can be cast to."""
         array = self.array
         if len(ids) == 1 and array.type == type_ and ids[0] >= 0:
             # A slice costs a tenth of a gather.
@@ -81,7 +80,6 @@ class Column:
         return vector_to_arrow(self.take(ids), type_, len(ids))
 
     def pays_to_encode(self, count: int) -> bool:
-        """True if dictionary codes pay off for this many values."""
         return count > _SAMPLE and self.is_repetitive
 
     @cached_property
@@ -172,7 +170,6 @@ class Entities:
         self._lookups = 0
 
     def _start_empty(self, count: int, grow: Callable[[], None]) -> None:
-        """Begin with nothing loaded."""
         self.count = count
         self.dtype = np.int32 if count < 2**31 else np.int64
         self._grow = grow
@@ -236,7 +233,6 @@ class Entities:
         return self.column(name).take(ids)
 
     def arrow(self, name: str, ids: Ids, type_: Any) -> Any:
-        """Return a property of some entities as an Arrow array of a type."""
         column = self._columns.get(name)
         if column is None:
             return vector_to_arrow(self.values(name, ids), type_, len(ids))
@@ -302,7 +298,6 @@ class Entities:
 
     @property
     def ids(self) -> Any:
-        """The `id` of every entity, as an Arrow array."""
         return self.column(ID).array
 
     def find(self, entity_id: str) -> int:
@@ -369,13 +364,11 @@ class Entities:
 
 
 def _index_in(values: Any, value_set: Any) -> Ids:
-    """Return the index of each value in a value set, -1 if absent."""
     indices: Ids = pc.index_in(values, value_set=value_set).fill_null(-1).to_numpy(zero_copy_only=False)
     return indices
 
 
 def _estimate_value_bytes(type_: Any) -> int:
-    """Return about how many bytes one value of a column takes in memory."""
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size) * 4
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,6 @@ class NeighbourRanges:
         return self.degrees is self.adjacency.degrees
 
     def neighbours(self) -> Ids:
-        """Return all neighbours, node by node."""
         adjacency = self.adjacency
         return adjacency.neighbours if self.is_all else adjacency.neighbours[self.entries()]
 
@@ -75,24 +74,12 @@ class NeighbourRanges:
         return np.repeat(np.arange(len(self.degrees)), self.degrees)
 
 
-class Walker(Protocol):
-    """Finds neighbours; nodes may repeat, but none is null."""
-
-    mode: str
-    reason: str
-
-    def locate(self, nodes: Ids) -> NeighbourRanges: ...
-
-
 class MemoryWalker:
     """Walks adjacency in memory."""
 
-    mode = "csr"
-
-    def __init__(self, topology: AdjacencyCache, direction: Direction, per_edge: bool, reason: str) -> None:
+    def __init__(self, topology: AdjacencyCache, direction: Direction, per_edge: bool) -> None:
         self.topology, self.direction = topology, direction
         self.adjacency = topology.adjacency(direction, per_edge=per_edge)
-        self.reason = reason
 
     def locate(self, nodes: Ids) -> NeighbourRanges:
         return locate_neighbours(self.adjacency, nodes)
@@ -109,10 +96,8 @@ def locate_neighbours(adjacency: Adjacency, nodes: Ids) -> NeighbourRanges:
 class StorageWalker:
     """Looks up the edges of just these nodes; an index on `src` and `dst` makes that cheap."""
 
-    mode = "indexed"
-
-    def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool, reason: str) -> None:
-        self._run, self._legs, self._per_edge, self.reason = run, legs, per_edge, reason
+    def __init__(self, run: QueryRun, legs: tuple[Leg, ...], near: str, far: str, per_edge: bool) -> None:
+        self._run, self._legs, self._per_edge = run, legs, per_edge
         self._near, self._far = run.nodes(near), run.nodes(far)
         self._edges = run.edges(join_types(leg.edge for leg in legs))
 
@@ -129,10 +114,6 @@ class StorageWalker:
         ways = {Direction.OUT: (ends,), Direction.IN: (ends[::-1],), Direction.BOTH: (ends, ends[::-1])}
         for (near, near_type), (far, far_type) in ways[leg.direction]:
             offset, far_offset = member_offset(self._near, near_type), member_offset(self._far, far_type)
-            edge_offset = member_offset(self._edges, leg.edge)
-            assert offset is not None
-            assert far_offset is not None
-            assert edge_offset is not None
             first, last = np.searchsorted(frontier, [offset, offset + self._run.nodes(near_type).count])
             local = frontier[first:last] - offset
             source, target, edge = self._lookup(leg.edge, local, near, near_type, far, far_type)
@@ -140,7 +121,7 @@ class StorageWalker:
                 # A self-loop is found from both endpoints but counts once.
                 not_loops = local[source] != target
                 source, target, edge = source[not_loops], target[not_loops], edge[not_loops]
-            yield source + first, target + far_offset, edge + edge_offset
+            yield source + first, target + far_offset, edge + member_offset(self._edges, leg.edge)
 
     def _lookup(
         self, edge_type: str, frontier: Ids, near: str, near_type: str, far: str, far_type: str
@@ -160,19 +141,30 @@ class StorageWalker:
         return source[has_target], target[has_target], edge[has_target]
 
 
+# Finds neighbours of nodes, which may repeat, but of which none is null.
+Walker: TypeAlias = MemoryWalker | StorageWalker
+
+
 def choose_walker(
-    run: QueryRun, walk: Expand, near: str, far: str, hops: int, frontier: int, *, per_edge: bool
+    run: QueryRun, walk: Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
 ) -> Walker:
-    """Return the cheaper traversal between types or unions, or the one that the settings force."""
+    """Return the cheaper traversal of a walk from `frontier` nodes, or the one that the settings force, and report it.
+
+    `ends` replace the types, or unions, that the walk itself leads from and to.
+    """
+    near, far = ends or (walk.source_type, walk.target_type)
     is_indexed, reason = is_indexed_cheaper_for_all(run, walk, hops, frontier)
+    per_edge = walk.edge_variable is not None
+    run.note("traversal", "indexed" if is_indexed else "csr")
+    run.note("because", reason)
     if is_indexed:
         legs = walk_legs(run.view.catalog, walk)
         for leg in legs:
             run.topology(leg.edge).probes += 1
-        return StorageWalker(run, legs, near, far, per_edge, reason)
+        return StorageWalker(run, legs, near, far, per_edge)
     if walk.legs:
-        return MemoryWalker(run.union_topology(walk.legs, near, far), Direction.OUT, per_edge, reason)
-    return MemoryWalker(run.topology(walk.edge), walk.direction, per_edge, reason)
+        return MemoryWalker(run.union_topology(walk.legs, near, far), Direction.OUT, per_edge)
+    return MemoryWalker(run.topology(walk.edge), walk.direction, per_edge)
 
 
 def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:
@@ -184,7 +176,6 @@ def walk_legs(catalog: Catalog, walk: Expand) -> tuple[Leg, ...]:
 
 
 def average_degree(run: QueryRun, walk: Expand) -> float:
-    """Return the mean number of edges that a walk finds at a node."""
     ways = {leg.edge: 2 if leg.direction is Direction.BOTH else 1 for leg in walk_legs(run.view.catalog, walk)}
     edges = sum(run.row_count(TypeKey.of("edge", name)) * count for name, count in ways.items())
     return edges / max(run.row_count(TypeKey.of("node", walk.source_type)), 1)
@@ -226,7 +217,6 @@ def is_indexed_cheaper(run: QueryRun, edge: str, direction: Direction, hops: int
 
 
 def near_type(run: QueryRun, edge: str, direction: Direction) -> str:
-    """Return the node type that a walk over an edge type starts from."""
     type_ = run.view.catalog.edges[edge]
     return type_.target if direction is Direction.IN else type_.source
 
@@ -380,7 +370,6 @@ def _probe_near_side(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -
 
 
 def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
-    """Return the cost of marking the neighbours of owners, in lookups."""
     is_owner = flag_positions(owners, len(adjacency.degrees))
     blocks = int(np.count_nonzero(is_owner)) // _owners_per_block(adjacency) + 1
     return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
@@ -470,7 +459,9 @@ def _walk_block(
     emitted: list[tuple[npt.NDArray[np.int64], int]] = [(frontier, 0)] if bounds.minimum == 0 else []
     for hop in range(1, bounds.maximum + 1):
         run.check(where)
-        located, shifts = _locate_states(walker, frontier, width, len(sources))
+        # What makes states of nodes again; nothing where there is one source.
+        shifts = None if len(sources) == 1 else frontier // width * width
+        located = walker.locate(frontier if shifts is None else frontier - shifts)
         run.spending.reserve(located.total, _WORK_BYTES, where)
         reached = located.neighbours()
         if shifts is not None:
@@ -498,20 +489,9 @@ def _walk_block(
     return owners, states - owners * width, hops
 
 
-def _locate_states(
-    walker: Walker, states: npt.NDArray[np.int64], width: int, sources: int
-) -> tuple[NeighbourRanges, npt.NDArray[np.int64] | None]:
-    """Return where the neighbours of packed states lie, and what makes states of them again; None for one source."""
-    if sources == 1:
-        return walker.locate(states), None
-    shifts = states // width * width
-    return walker.locate(states - shifts), shifts
-
-
 def _self_loops(
     reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: NeighbourRanges
 ) -> npt.NDArray[np.int64]:
-    """Return the states of the frontier whose nodes are their own neighbours."""
     return sort_distinct(reached[reached == np.repeat(frontier, located.degrees)])
 
 

@@ -48,7 +48,6 @@ Predicate: TypeAlias = Callable[[QueryRun, Rows], Mask]
 
 
 def compile_value(expression: ir.Expr) -> Evaluate:
-    """Return a function from rows to the values of an expression."""
     match expression:
         case ir.Literal(value=value, type=type_):
             constant = Constant(decode_literal(value, type_), type_)
@@ -202,7 +201,6 @@ def _compile_quantifier(quantifier: ir.Quantifier) -> Evaluate:
 
 
 def stored_column(expression: ir.PropertyRef | ir.NodeRef) -> tuple[TypeKey, str]:
-    """Return the table key and the column that an expression reads."""
     if isinstance(expression, ir.NodeRef):
         return TypeKey.of("node", expression.node_type), "id"
     return TypeKey.of(expression.owner_kind, expression.owner), expression.property
@@ -225,7 +223,6 @@ def source_values(run: QueryRun, variable: str, row_indices: Ids, type_: Propert
 
 
 def source_key(variable: str) -> str:
-    """Return where a run keeps the values of such a variable."""
     return f"source {variable}"
 
 
@@ -242,47 +239,33 @@ def _raise_unknown_column(expression: ir.Expr) -> Evaluate:
     return raise_error
 
 
-def compile_predicate(condition: ir.Expr) -> Predicate:
-    """Return a function from rows to the mask of those for which a condition is true."""
+def compile_predicate(condition: ir.Expr, *, is_negated: bool = False) -> Predicate:
+    """Return a function from rows to the mask of those for which a condition is true, or false if it `is_negated`."""
     match condition:
+        case ir.Compare(op=op, left=left, right=right):
+            return _compile_compare(op, left, right, is_negated)
+        case ir.In(operand=operand, collection=collection):
+            return _compile_membership(operand, collection, is_negated)
+        case ir.IsNull(operand=operand, negated=negated):
+            return _compile_null_test(operand, negated is not is_negated)
+        case ir.TextMatch():
+            match_ = _compile_text_match(condition)
+            return (lambda run, rows: ~match_(run, rows)) if is_negated else match_
+        case ir.Not(condition=inner):
+            return compile_predicate(inner, is_negated=not is_negated)
+        case ir.And() | ir.Or() if is_negated:
+            return compile_predicate(ir.negate(condition))
         case ir.And(conditions=conditions):
             tests = [compile_predicate(item) for item in conditions]
             return lambda run, rows: np.logical_and.reduce([test(run, rows) for test in tests])
         case ir.Or(conditions=conditions):
             tests = [compile_predicate(item) for item in conditions]
             return lambda run, rows: np.logical_or.reduce([test(run, rows) for test in tests])
-        case ir.Compare(op=op, left=left, right=right):
-            return _compile_compare(op, left, right)
-        case ir.IsNull(operand=operand, negated=negated):
-            return _compile_null_test(operand, negated)
-        case ir.In(operand=operand, collection=collection):
-            return _compile_membership(operand, collection)
-        case ir.TextMatch():
-            return _compile_text_match(condition)
-        case ir.Not(condition=inner):
-            return _compile_opposite(inner)
         case _:
-            return _compile_boolean(condition, True)
-
-
-def _compile_opposite(condition: ir.Expr) -> Predicate:
-    """Return a function from rows to the mask of those for which a condition is false."""
-    match condition:
-        case ir.Compare(op=op, left=left, right=right):
-            return _compile_compare(op, left, right, is_negated=True)
-        case ir.In(operand=operand, collection=collection):
-            return _compile_membership(operand, collection, is_negated=True)
-        case ir.TextMatch():
-            test = _compile_text_match(condition)
-            return lambda run, rows: ~test(run, rows)
-        case ir.And() | ir.Or() | ir.IsNull() | ir.Not():
-            return compile_predicate(ir.negate(condition))
-        case _:
-            return _compile_boolean(condition, False)
+            return _compile_boolean(condition, not is_negated)
 
 
 def _compile_boolean(value: ir.Expr, expected: bool) -> Predicate:
-    """Return a test of a value of type Bool."""
     evaluate = compile_value(value)
 
     def test(run: QueryRun, rows: Rows) -> Mask:
@@ -295,7 +278,7 @@ def _compile_boolean(value: ir.Expr, expected: bool) -> Predicate:
     return test
 
 
-def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr, *, is_negated: bool = False) -> Predicate:
+def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr, is_negated: bool) -> Predicate:
     if isinstance(left, ir.NodeRef) and isinstance(right, ir.NodeRef) and left.node_type == right.node_type:
         return _compile_same_node(left.variable, right.variable, (op is ir.CompareOp.EQ) is not is_negated)
     evaluate_left, evaluate_right = compile_value(left), compile_value(right)
@@ -368,9 +351,7 @@ def _null_mask(vector: Vector, count: int) -> Mask:
     return np.zeros(count, np.bool_) if valid is None else ~valid
 
 
-def _compile_membership(
-    operand: ir.Expr, collection: ir.Literal | ir.ParameterRef, *, is_negated: bool = False
-) -> Predicate:
+def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef, is_negated: bool) -> Predicate:
     evaluate, items = compile_value(operand), compile_constant(collection)
 
     def test(run: QueryRun, rows: Rows, values: Vector, count: int) -> Mask:
@@ -419,17 +400,14 @@ def compile_text_search(match: ir.TextMatch) -> Callable[[QueryRun], npt.NDArray
 
 
 def variables_of(expression: ir.Expr | None) -> set[str]:
-    """Return the variables that an expression reads."""
     return {variable for part in walk(expression) if (variable := getattr(part, "variable", None)) is not None}
 
 
 def parameters_of(expression: ir.Expr | None) -> set[str]:
-    """Return the parameters that an expression reads."""
     return {part.name for part in walk(expression) if isinstance(part, ir.ParameterRef)}
 
 
 def walk(expression: ir.Expr | None) -> Iterator[ir.Expr]:
-    """Yield an expression and all its parts."""
     if expression is None:
         return
     yield expression

@@ -7,7 +7,7 @@ over neighbours), so a root's weight is its number of result rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -18,7 +18,6 @@ import numpy.typing as npt
 from omnigraph.engine.query.adjacency import Adjacency
 from omnigraph.engine.query.aggregate import (
     KERNELS,
-    AnyGroups,
     Groups,
     SingleGroup,
     SingletonGroups,
@@ -83,9 +82,14 @@ class Forest:
     roots: tuple[str, ...]
     trees: Mapping[str, int]
 
-    def rooted_at(self, variable: str) -> Vertex:
-        """Return the tree re-rooted at a variable; the pattern is symmetric."""
-        return self._reroot(variable, None)
+    def rooted_at(self, variable: str, parent: str | None = None) -> Vertex:
+        """Return the tree re-rooted at a variable, without the part beyond a `parent`; the pattern is symmetric."""
+        branches = [
+            replace(walk, to=self.rooted_at(walk.to.variable, variable))
+            for walk in self.walks[variable]
+            if walk.to.variable != parent
+        ]
+        return replace(self.vertices[variable], branches=branches)
 
     def cheapest_root(self, summed: str | None) -> str:
         """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
@@ -98,11 +102,8 @@ class Forest:
         if summed is not None and self.trees[summed] == self.trees[first]:
             return summed
         in_tree = (name for name, tree in self.trees.items() if tree == self.trees[first])
-        return next((name for name in in_tree if not self._is_free_end(name)), first)
-
-    def _is_free_end(self, variable: str) -> bool:
-        """True if a variable is an unfiltered leaf, whose weight is just the degree."""
-        return len(self.walks[variable]) <= 1 and self.vertices[variable].is_free
+        # The weight of an unfiltered leaf is just the degree.
+        return next((name for name in in_tree if len(self.walks[name]) > 1 or not self.vertices[name].is_free), first)
 
     @cached_property
     def walks(self) -> Mapping[str, list[TreeEdge]]:
@@ -114,16 +115,6 @@ class Forest:
                 walks[name].append(branch)
                 walks[branch.to.variable].append(reverse)
         return walks
-
-    def _reroot(self, variable: str, parent: str | None) -> Vertex:
-        vertex = self.vertices[variable]
-        rerooted = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
-        rerooted.branches = [
-            TreeEdge(walk.edge, walk.direction, walk.per_edge, self._reroot(walk.to.variable, variable))
-            for walk in self.walks[variable]
-            if walk.to.variable != parent
-        ]
-        return rerooted
 
 
 def build_forest(pipeline: Pipeline) -> Forest | None:
@@ -165,7 +156,6 @@ class Factor:
 
 
 def uses_memory_only(run: QueryRun, forest: Forest) -> bool:
-    """True if every traversal of the pattern would use adjacency in memory anyway."""
     for vertex in forest.vertices.values():
         for branch in vertex.branches:
             frontier = 1 if vertex.find_key is not None else run.row_count(TypeKey.of("node", vertex.node_type))
@@ -258,7 +248,6 @@ def _branch_weights(run: QueryRun, branch: TreeEdge, ids: Ids, factor: Factor | 
 
 
 def _gather_weights(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
-    """Return the sum of the neighbours' weights for each node."""
     located = locate_neighbours(adjacency, ids)
     if located.is_all:
         return _gather_all_weights(adjacency, dense)
@@ -288,7 +277,6 @@ def _sum_ranges(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype
 
 
 def _scatter_weights(run: QueryRun, branch: TreeEdge, selected: Ids, below: Weights, ids: Ids) -> Weights:
-    """Scatter the weights of few nodes to their reverse neighbours."""
     backwards = run.topology(branch.edge).adjacency(REVERSED[branch.direction], per_edge=branch.per_edge)
     located = locate_neighbours(backwards, selected)
     sums = np.zeros(run.nodes(near_type(run, branch.edge, branch.direction)).count, below.dtype)
@@ -355,7 +343,6 @@ class FactorizedAggregate:
         return uses_memory_only(run, self.forest)
 
     def columns(self, run: QueryRun, finish: Projection) -> tuple[list[Deferred], int]:
-        """Return the columns of the grouped result."""
         root = self.forest.rooted_at(self.variable)
         ids = select_nodes(run, root, None)
         other_paths = int(self._other_trees(run, None))
@@ -380,7 +367,7 @@ class FactorizedAggregate:
                 columns.append(finish.deferred(run, index, rows, groups.first))
         return columns, groups.size
 
-    def _groups(self, run: QueryRun, finish: Projection, rows: Rows) -> AnyGroups:
+    def _groups(self, run: QueryRun, finish: Projection, rows: Rows) -> Groups:
         keys = [item.expression for item in self.query.columns if not isinstance(item.expression, ir.Aggregate)]
         if not keys:
             return SingleGroup(rows.count)
@@ -402,7 +389,7 @@ class FactorizedAggregate:
         call: ir.Aggregate,
         vector: Vector | None,
         roots: RootNodes,
-        groups: AnyGroups,
+        groups: Groups,
         counts: dict[ir.Expr | None, Any],
     ) -> Any:
         argument = None if vector is None else call.argument
@@ -422,7 +409,7 @@ class FactorizedAggregate:
         sums = self._sums(run, sum_factor(variable, vector), roots, groups, float(counts[None].sum()))
         return from_sums(call, sums, np.asarray(count))
 
-    def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: AnyGroups, path_count: float) -> Any:
+    def _sums(self, run: QueryRun, factor: Factor, roots: RootNodes, groups: Groups, path_count: float) -> Any:
         """Return the sums of values over `path_count` paths; of integers exactly, limb by limb."""
         if factor.values.dtype.kind not in "iu":
             return groups.sum(self._weigh(run, factor, roots))
@@ -484,7 +471,6 @@ def _is_total(argument: ir.Expr | None) -> bool:
 
 
 def _summed_variable(query: ir.ReadIR) -> str | None:
-    """Return the one variable whose values a read adds up, if there is just one."""
     calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
     variables = {
         name for call in calls if not isinstance(call.argument, ir.NodeRef) for name in variables_of(call.argument)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from omnigraph.engine.query.casts import cast_vector
 from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.ordering import encode_dictionary
 from omnigraph.engine.query.time_functions import DATE_FUNCTIONS, is_date
 from omnigraph.engine.query.vectors import (
     Constant,
@@ -23,10 +24,12 @@ from omnigraph.engine.query.vectors import (
     Strings,
     Vector,
     combine_validity,
+    divide_integers,
     integers,
     is_null_constant,
     materialize,
     numbers,
+    pack_codes,
     raise_overflow,
     to_arrow,
     to_arrow_plain,
@@ -105,7 +108,6 @@ def _arithmetic(name: str) -> Implementation:
 
 
 def _integer_pair(arguments: Sequence[Vector], name: str) -> tuple[Pair, Mask | None]:
-    """Return two operands as integers, and where both are valid."""
     (a, valid_a), (b, valid_b) = integers(arguments[0], name), integers(arguments[1], name)
     return (a, b), combine_validity(valid_a, valid_b)
 
@@ -170,8 +172,7 @@ def _integer_divide(arguments: Sequence[Vector], type_: PropertyType, count: int
     valid = combine_validity(valid, _nonzero(b, count))
     raise_overflow((a == _I64_MIN) & (b == -1), valid, "div")
     with np.errstate(all="ignore"):
-        # The remainder has the sign of the dividend, so what is left divides evenly, and towards zero.
-        return Numbers((a - np.fmod(a, b)) // b, valid)
+        return Numbers(divide_integers(a, b), valid)
 
 
 def _nonzero(divisor: npt.NDArray[Any], count: int) -> Mask | None:
@@ -298,7 +299,6 @@ def _change_case(of_ascii: Callable[[Any], Any], of_any: Callable[[Any], Any]) -
 
 
 def _array(vector: Vector, count: int) -> Any:
-    """Return strings or lists as an Arrow array."""
     values = materialize(vector, count)
     assert isinstance(values, Strings | Lists)
     return values.array
@@ -310,41 +310,30 @@ def _concat(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vec
 
 
 def _by_constants(kernel: Callable[..., Any]) -> Implementation:
-    """Return a function of strings by a kernel whose parameters must be constants."""
+    """Return a function of strings by a kernel with constant parameters, run once for each combination of them."""
 
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        return _apply_by_constants(kernel, arguments[0], arguments[1:], count)
+        array, parameters = _array(arguments[0], count), arguments[1:]
+        if all(isinstance(item, Constant) for item in parameters):
+            return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
+        columns = [to_arrow_plain(item, count) for item in parameters]
+        if count == 0:
+            return vector_from_arrow(kernel(array, *(_neutral(None, column.type) for column in columns)))
+        codes, _ = pack_codes([encode_dictionary(column) for column in columns], count)
+        order = np.argsort(codes, kind="stable")
+        pieces = []
+        for members in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+            first = int(members[0])
+            # Null parameters are taken care of below.
+            values = [_neutral(column[first].as_py(), column.type) for column in columns]
+            pieces.append(kernel(array.take(pa.array(members)), *values))
+        inverse = np.empty(count, np.int64)
+        inverse[order] = np.arange(count)
+        result = pa.concat_arrays(pieces).take(pa.array(inverse))
+        is_known = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+        return vector_from_arrow(pc.if_else(pa.array(is_known), result, pa.nulls(count, result.type)))
 
     return apply
-
-
-def _apply_by_constants(
-    kernel: Callable[..., Any], strings: Vector, parameters: Sequence[Vector], count: int
-) -> Vector:
-    """Apply a kernel once for each distinct combination of its parameters."""
-    array = _array(strings, count)
-    if all(isinstance(item, Constant) for item in parameters):
-        return vector_from_arrow(kernel(array, *(item.value for item in parameters)))  # type: ignore[union-attr]
-    columns = [to_arrow_plain(item, count) for item in parameters]
-    if count == 0:
-        return vector_from_arrow(kernel(array, *(_neutral(None, column.type) for column in columns)))
-    encoded = [column.dictionary_encode() for column in columns]
-    codes = np.zeros(count, np.int64)
-    for column in encoded:
-        codes = codes * (len(column.dictionary) + 1) + column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    of = np.unique(codes, return_inverse=True)[1]
-    order = np.argsort(of, kind="stable")
-    pieces = []
-    for members in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
-        first = int(members[0])
-        # Null parameters are taken care of below.
-        values = [_neutral(column[first].as_py(), column.type) for column in columns]
-        pieces.append(kernel(array.take(pa.array(members)), *values))
-    inverse = np.empty(count, np.int64)
-    inverse[order] = np.arange(count)
-    result = pa.concat_arrays(pieces).take(pa.array(inverse))
-    is_known = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
-    return vector_from_arrow(pc.if_else(pa.array(is_known), result, pa.nulls(count, result.type)))
 
 
 def _neutral(value: Any, type_: pa.DataType) -> Any:

@@ -13,10 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.query.vectors import range_indices
+from omnigraph.engine.query.path_graph import Indices, Numeric, PathGraph
 
-Numeric = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
 # Partial paths that are extended at once.
 _BATCH_MIN: Final = 32
 # Least weights are summed from the end, weights of paths from the start: by this share sums of many may differ.
@@ -42,7 +40,6 @@ class PartialPaths:
         return np.arange(first, len(self.nodes))
 
     def visits(self, paths: Indices, nodes: Indices) -> npt.NDArray[np.bool_]:
-        """Return which paths have a node already."""
         is_there = np.zeros(len(paths), np.bool_)
         while len(paths) and bool((paths >= 0).any()):
             is_there |= (paths >= 0) & (self.nodes[paths] == nodes)
@@ -61,20 +58,17 @@ class PartialPaths:
 
 
 def find_k_shortest(
+    graph: PathGraph,
     start: int,
     end: int,
     count: int,
     hops_max: int,
-    starts: Indices,
-    neighbours: Indices,
-    weights: Numeric,
     remaining: Numeric,
     reserve: Callable[[int], None],
 ) -> Iterator[tuple[Indices, Numeric]]:
     """Yield the `count` lightest paths, and all that are as light as the last of them, as rows of nodes and weights.
 
-    `starts`, `neighbours` and `weights` are the edges of a graph in rows (CSR), `remaining` the least weight from each
-    node to the end. `reserve` is told how many partial paths there are.
+    `remaining` is the least weight from each node to the end. `reserve` is told how many partial paths there are.
     """
     paths = PartialPaths(start)
     opened: Indices = np.zeros(1 if np.isfinite(remaining[start]) else 0, np.int64)
@@ -92,14 +86,13 @@ def find_k_shortest(
             is_next = bounds <= np.partition(bounds, batch - 1)[batch - 1]
         following, opened = opened[is_next], opened[~is_next]
         following = following[paths.hops[following] < hops_max]
-        nodes = paths.nodes[following]
-        degrees = starts[nodes + 1] - starts[nodes]
-        entries = range_indices(starts[nodes], degrees)
-        parents, reached = np.repeat(following, degrees), neighbours[entries].astype(np.int64)
+        located, entries = graph.steps(paths.nodes[following])
+        parents = np.repeat(following, located.degrees)
+        reached = graph.adjacency.neighbours[entries].astype(np.int64)
         kept = np.flatnonzero(np.isfinite(remaining[reached]))
         kept = kept[~paths.visits(parents[kept], reached[kept])]
         reserve(len(paths.nodes) + len(kept))
-        added = paths.add(parents[kept], reached[kept], paths.costs[parents[kept]] + weights[entries[kept]])
+        added = paths.add(parents[kept], reached[kept], paths.costs[parents[kept]] + graph.weights[entries[kept]])
         is_end = paths.nodes[added] == end
         ended, opened = np.concatenate([ended, added[is_end]]), np.concatenate([opened, added[~is_end]])
         if len(ended) >= count:

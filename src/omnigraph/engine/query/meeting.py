@@ -51,7 +51,7 @@ def fuse_meetings(steps: Sequence[PlanStep], *, as_set: bool) -> tuple[PlanStep,
         fused.append(step)
         chain = _chain_of(fused)
         if chain:
-            fused[-len(chain) :] = [MeetingWalks(tuple(chain), as_set, chain[-1].keep)]
+            fused[-len(chain) :] = [MeetingWalks(tuple(chain), as_set, keep=chain[-1].keep)]
     return tuple(fused)
 
 
@@ -87,17 +87,15 @@ class Meeting:
 
 
 @dataclass
-class MeetingWalks:
+class MeetingWalks(PlanStep):
     """A chain of walks whose last target is looked up: some from the rows on, the others backwards from that node."""
 
     walks: tuple[Expand, ...]
     as_set: bool
-    keep: frozenset[str] = frozenset()
 
-    @cached_property
-    def inner(self) -> Pipeline:
-        """The walks one after the other, as they are written."""
-        return Pipeline(self.walks, self.as_set, self.keep)
+    def __post_init__(self) -> None:
+        # The walks one after the other, as they are written.
+        self.inner = Pipeline(self.walks, self.as_set, self.keep)
 
     @cached_property
     def reversed_walks(self) -> tuple[ir.Expand, ...]:
@@ -126,7 +124,8 @@ class MeetingWalks:
         for step in self.walks:
             edges = _edges_per_node(run, step.walk)
             forward.append(forward[-1] + frontier * edges)
-            frontier *= min(edges, _node_count(run, step.walk)) * _KEPT_BY_CONDITION ** _plain_conditions(step)
+            conditions = len(step.conditions) if step.find_target is None else 0
+            frontier *= min(edges, _node_count(run, step.walk)) * _KEPT_BY_CONDITION**conditions
         frontier = 1.0
         for walk in reversed(self.reversed_walks):
             edges = _edges_per_node(run, walk)
@@ -156,14 +155,13 @@ class MeetingWalks:
                 return Rows(0, _nothing(self.keep | {walks[0].walk.source}, rows))
             waiting = {name for condition in pending for name in condition.variables}
             kept = (self.keep & (rows.columns.keys() | _bound_by(step))) | waiting | {step.walk.source}
-            back = Expand(walk, (), frozenset(kept))
+            back = Expand(walk, (), keep=frozenset(kept))
             rows, pending = _filter_bound(run, back.run(run, rows).only(kept), pending)
             rows = distinct_rows(rows) if self.as_set else rows
         assert not pending, "the conditions of a walk read what it binds"
         return rows
 
     def _join(self, run: QueryRun, rows: Rows, walks: Sequence[Expand], back: Rows) -> Rows:
-        """Join rows with what leads on from where they meet."""
         variable = walks[0].walk.source
         rows = drop_null_rows(rows, variable)
         ids, meets = rows.columns[variable], back.columns[variable]
@@ -203,12 +201,7 @@ def _filter_bound(run: QueryRun, rows: Rows, conditions: list[Condition]) -> tup
     return filter_rows(run, rows, ready), waiting
 
 
-def _plain_conditions(step: Expand) -> int:
-    return len(step.conditions) if step.find_target is None else 0
-
-
 def _edges_per_node(run: QueryRun, walk: ir.Expand) -> float:
-    """Return about how many edges a walk goes over from one node."""
     degree = average_degree(run, walk)
     if walk.is_single or walk.joins_types:
         return degree

@@ -5,10 +5,11 @@ Operators are built once per plan and stateless; `keep` names the variables that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,6 @@ from omnigraph.engine.query.expand import (
     Expansion,
     HopBounds,
     NeighbourRanges,
-    Walker,
     choose_walker,
     expand_hops,
     expand_into,
@@ -31,12 +31,12 @@ from omnigraph.engine.query.expand import (
     visited_types,
 )
 from omnigraph.engine.query.expressions import Evaluate, Predicate, compile_value, variables_of
-from omnigraph.engine.query.ordering import Codes, encode_values
+from omnigraph.engine.query.ordering import encode_values
 from omnigraph.engine.query.path_graph import build_path_graph
 from omnigraph.engine.query.paths import PathSearch, path_key
 from omnigraph.engine.query.vectors import (
+    Codes,
     Ids,
-    Mask,
     Numbers,
     Rows,
     Strings,
@@ -65,10 +65,7 @@ class Join:
 
 def compile_join(variable: str, bound: set[str], condition: ir.Expr, text: str) -> Join | None:
     """Return a condition as a join of a scan, or None when it is not one."""
-    if not isinstance(condition, ir.Compare) or condition.op is not ir.CompareOp.EQ:
-        return None
-    sides = (condition.left, condition.right)
-    for scanned, bound_side in (sides, sides[::-1]):
+    for scanned, bound_side in equal_sides(condition):
         is_pair = isinstance(scanned, ir.PropertyRef) and isinstance(bound_side, ir.PropertyRef | ir.ValueRef)
         if (
             is_pair
@@ -78,6 +75,13 @@ def compile_join(variable: str, bound: set[str], condition: ir.Expr, text: str) 
         ):
             return Join(compile_value(scanned), compile_value(bound_side), text)
     return None
+
+
+def equal_sides(condition: ir.Expr) -> Iterator[tuple[ir.Expr, ir.Expr]]:
+    """Yield the two sides of an equality in either order; nothing of another condition."""
+    if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
+        yield condition.left, condition.right
+        yield condition.right, condition.left
 
 
 def _is_joinable(scanned: ir.Expr, bound_side: ir.Expr) -> bool:
@@ -123,15 +127,17 @@ Ranker = Callable[[QueryRun, Ids], Ids]
 KeyLookup = Callable[[QueryRun], Ids]
 
 
-class PlanStep(Protocol):
+@dataclass(kw_only=True)
+class PlanStep(ABC):
     """One operator; `title` describes it, and `inner` is the pipeline of a join."""
 
-    keep: frozenset[str]
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
 
     @property
+    @abstractmethod
     def title(self) -> str: ...
-    @property
-    def inner(self) -> Pipeline | None: ...
+    @abstractmethod
     def run(self, run: QueryRun, rows: Rows) -> Rows: ...
 
 
@@ -155,6 +161,10 @@ class Pipeline:
         return rows
 
 
+# What a join has until it is planned.
+EMPTY_PIPELINE: Final = Pipeline((), False, frozenset())
+
+
 def _may_duplicate_rows(before: Rows, after: Rows) -> bool:
     """True if a step may have produced duplicates: it dropped a variable, or added one that is not kept."""
     if not before.columns.keys() <= after.columns.keys():
@@ -174,18 +184,16 @@ class Condition:
 
 
 @dataclass
-class Scan:
+class Scan(PlanStep):
     """All nodes of a type that pass the conditions, crossed with the rows so far."""
 
     variable: str
     node_type: str
     conditions: tuple[Condition, ...]
     find_key: KeyLookup | None
-    keep: frozenset[str] = frozenset()
     is_existence: bool = False
     narrow: Ranker | None = None
     join: Join | None = None
-    inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
@@ -213,7 +221,6 @@ class Scan:
         return Rows(total, {**columns, self.variable: np.tile(ids, rows.count)})
 
     def find(self, run: QueryRun) -> Ids:
-        """Return the nodes themselves."""
         entities = run.nodes(self.node_type)
         ids = entities.all if self.find_key is None else self.find_key(run)
         rows = filter_rows(run, Rows(len(ids), {self.variable: ids}), self.conditions)
@@ -222,14 +229,12 @@ class Scan:
 
 
 @dataclass
-class Expand:
+class Expand(PlanStep):
     """One walk from a bound variable; the conditions apply to the reached nodes."""
 
     walk: ir.Expand
     conditions: tuple[Condition, ...]
-    keep: frozenset[str] = frozenset()
     is_existence: bool = False
-    inner: Pipeline | None = None
     # Finds the only node that the conditions can be true of.
     find_target: KeyLookup | None = None
 
@@ -245,13 +250,13 @@ class Expand:
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
         walk = self.walk
+        if self.is_existence:
+            return rows.where(self.degrees(run, rows) > 0)
         rows = drop_null_rows(rows, walk.source)
         bounds = hop_bounds(run, walk)
         if bounds.minimum > bounds.maximum:
             rows = rows.take(np.empty(0, np.int64))
         sources = rows.columns[walk.source]
-        if self.is_existence:
-            return rows.where(self.test(run, sources))
         if walk.path is not None:
             return self._search_paths(run, rows, walk.path, bounds)
         outer = rows.only(self.keep)
@@ -283,21 +288,22 @@ class Expand:
         bindings: dict[str, Ids] = {walk.target: targets[kept], path.variable: paths.numbers[kept]}
         return extend_rows(run, rows.only(self.keep), paths.rows[kept], bindings, self.conditions)
 
-    def test(self, run: QueryRun, sources: Ids) -> Mask:
-        """Return the mask of nodes that have a neighbour; none may be null."""
-        return self.degrees(run, sources) > 0
-
-    def degrees(self, run: QueryRun, sources: Ids) -> Ids:
-        """Return how many neighbours each node has, or edges if the walk binds them; none may be null."""
-        return _choose_walker(run, self.walk, len(sources)).locate(sources).degrees
+    def degrees(self, run: QueryRun, rows: Rows) -> Ids:
+        """Return how many neighbours the node of each row has, or edges if the walk binds them; null has none."""
+        sources = rows.columns[self.walk.source]
+        if not len(sources) or sources.min() >= 0:
+            return choose_walker(run, self.walk, len(sources)).locate(sources).degrees
+        present, degrees = sources >= 0, np.zeros(len(sources), np.int64)
+        degrees[present] = self.degrees(run, rows.only((self.walk.source,)).where(present))
+        return degrees
 
     def _reach(self, run: QueryRun, sources: Ids, bounds: HopBounds, row_bytes: int) -> Expansion:
         walk = self.walk
         if walk.is_single or walk.joins_types:
-            return expand_once(run, _choose_walker(run, walk, len(sources)), sources, row_bytes, self.title)
+            return expand_once(run, choose_walker(run, walk, len(sources)), sources, row_bytes, self.title)
         space = visited_types(walk)
         node_count = run.nodes(space).count
-        walker = _choose_walker(run, walk, len(sources), bounds.maximum, (space, space))
+        walker = choose_walker(run, walk, len(sources), bounds.maximum, (space, space))
         starts = run.convert_ids(sources, walk.source_type, space)
         reached = expand_hops(run, walker, starts, node_count, bounds, row_bytes, self.title)
         if space == walk.target_type:
@@ -309,13 +315,11 @@ class Expand:
 
 
 @dataclass
-class ExpandInto:
+class ExpandInto(PlanStep):
     """Keep the rows whose two bound ends an edge joins; with an edge variable, once per edge."""
 
     walk: ir.Expand
     end: str
-    keep: frozenset[str] = frozenset()
-    inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
@@ -325,7 +329,7 @@ class ExpandInto:
         walk = self.walk
         rows = drop_null_rows(drop_null_rows(rows, walk.source), self.end)
         sources, ends = rows.columns[walk.source], rows.columns[self.end]
-        walker = _choose_walker(run, walk, len(sources))
+        walker = choose_walker(run, walk, len(sources))
         reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
         return extend_rows(run, rows.only(self.keep), reached.rows, _bind_edges_and_hops(walk, reached), ())
 
@@ -344,25 +348,12 @@ def _bind_edges_and_hops(walk: ir.Expand, reached: Expansion) -> dict[str, Ids]:
     return bindings
 
 
-def _choose_walker(
-    run: QueryRun, walk: ir.Expand, frontier: int, hops: int = 1, ends: tuple[str, str] | None = None
-) -> Walker:
-    """Return the cheaper traversal of a walk from `frontier` nodes, and report it; `ends` replace its own types."""
-    near, far = ends or (walk.source_type, walk.target_type)
-    walker = choose_walker(run, walk, near, far, hops, frontier, per_edge=walk.edge_variable is not None)
-    run.note("traversal", walker.mode)
-    run.note("because", walker.reason)
-    return walker
-
-
 @dataclass
-class ExpandIntersect:
+class ExpandIntersect(PlanStep):
     """Expand and cycle check in one, by intersecting neighbour lists (worst-case optimal join)."""
 
     expand: Expand
     closing: ExpandInto
-    keep: frozenset[str] = frozenset()
-    inner: Pipeline | None = None
 
     @staticmethod
     def of(expand: PlanStep, closing: PlanStep) -> ExpandIntersect | None:
@@ -376,7 +367,7 @@ class ExpandIntersect:
             return None
         if (check.source == walk.target) == (closing.end == walk.target):
             return None
-        return ExpandIntersect(expand, closing, closing.keep)
+        return ExpandIntersect(expand, closing, keep=closing.keep)
 
     @cached_property
     def title(self) -> str:
@@ -400,7 +391,7 @@ class ExpandIntersect:
             # Too few pairs to justify building another adjacency direction.
             return self._one_by_one(run, rows)
         far = run.topology(self.closing.walk.edge).adjacency(direction, per_edge=False)
-        _choose_walker(run, walk, rows.count)
+        choose_walker(run, walk, rows.count)
         outer = rows.only(self.keep)
         reached = intersect_neighbours(run, near, sources, far, others, outer.row_bytes + 8, self.title)
         return extend_rows(run, outer, reached.rows, {walk.target: reached.targets}, self.expand.conditions)
@@ -411,15 +402,13 @@ class ExpandIntersect:
 
 
 @dataclass
-class PathNodes:
+class PathNodes(PlanStep):
     """Bind each node of a bound path, one row each."""
 
     path: str
     variable: str
     node_type: str
     conditions: tuple[Condition, ...]
-    keep: frozenset[str] = frozenset()
-    inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
@@ -440,12 +429,10 @@ class PathNodes:
 
 
 @dataclass
-class Filter:
+class Filter(PlanStep):
     """Keep the rows for which all conditions are true."""
 
     conditions: tuple[Condition, ...]
-    keep: frozenset[str] = frozenset()
-    inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:
@@ -456,58 +443,61 @@ class Filter:
 
 
 @dataclass
-class AntiJoin:
-    """Keep the rows for which the inner pipeline returns no row (anti-join)."""
+class CorrelatedJoin(PlanStep):
+    """A step that asks what the inner pipeline returns for each row, of all rows at once (decorrelation).
 
-    inner: Pipeline
-    correlated: tuple[str, ...]
+    The inner pipeline runs over the distinct values of the one variable that it reads from outside, or over rows
+    numbered by `marker` where it reads several.
+    """
+
     marker: str
-    keep: frozenset[str] = frozenset()
+    _: KW_ONLY
+    inner: Pipeline = EMPTY_PIPELINE
+    correlated: tuple[str, ...] = ()
+
+    def single_walk(self, run: QueryRun) -> Expand | None:
+        """Return the walk that is all there is to the inner pipeline, if each of its rows is one neighbour."""
+        # A profile wants the rows of the walk.
+        if run.observer is not None or len(self.inner.steps) != 1:
+            return None
+        [step] = self.inner.steps
+        is_walk = isinstance(step, Expand) and step.walk.is_single and not step.conditions
+        return step if is_walk and isinstance(step, Expand) and self.correlated == (step.walk.source,) else None
+
+    def match(self, run: QueryRun, rows: Rows) -> tuple[Ids, Ids]:
+        """Return what stands for each row in the inner pipeline, an entity or a number, and that of each inner row."""
+        if len(self.correlated) == 1:
+            [name] = self.correlated
+            outer = distinct_rows(rows.only(self.correlated))
+            return rows.columns[name], self.inner.run(run, outer).columns[name]
+        numbers = np.arange(rows.count)
+        outer = rows.only(self.correlated).with_columns({self.marker: numbers})
+        return numbers, self.inner.run(run, outer).columns[self.marker]
+
+
+@dataclass
+class AntiJoin(CorrelatedJoin):
+    """Keep the rows for which the inner pipeline returns no row (anti-join)."""
 
     @cached_property
     def title(self) -> str:
         return "anti join"
 
     def run(self, run: QueryRun, rows: Rows) -> Rows:
-        if len(self.correlated) == 1:
-            [name] = self.correlated
-            if (step := self._single_step(run)) is not None and step.walk.source == name:
-                return _drop_expandable(rows, step, run)
-            # The result depends on one outer variable only, so each of its entities is checked once.
-            candidates = distinct_rows(rows.only((name,)))
-            matched = self.inner.run(run, candidates).columns[name]
-            ids = rows.columns[name]
-            return rows.where(~flag_positions(matched, int(ids.max()) + 2)[ids])
-        marked = rows.only(self.correlated).with_columns({self.marker: np.arange(rows.count)})
-        matched = self.inner.run(run, marked).columns[self.marker]
-        return rows.where(~flag_positions(matched, rows.count))
-
-    def _single_step(self, run: QueryRun) -> Expand | None:
-        """Return the step that is all there is to the inner pipeline, if it needs no rows; a profile wants its rows."""
-        if run.observer is not None or len(self.inner.steps) != 1:
-            return None
-        [step] = self.inner.steps
-        return step if isinstance(step, Expand) and step.is_existence else None
-
-
-def _drop_expandable(rows: Rows, step: Expand, run: QueryRun) -> Rows:
-    """Return the rows from which a walk leads nowhere; it never leads on from null."""
-    ids = rows.columns[step.walk.source]
-    if len(ids) and ids.min() < 0:
-        leads = np.zeros(rows.count, np.bool_)
-        leads[ids >= 0] = step.test(run, ids[ids >= 0])
-        return rows.where(~leads)
-    return rows.where(~step.test(run, ids))
+        if (step := self.single_walk(run)) is not None:
+            return rows.where(step.degrees(run, rows) == 0)
+        asked, matched = self.match(run, rows)
+        return rows.where(~flag_positions(matched, int(asked.max(initial=0)) + 2)[asked])
 
 
 @dataclass
-class OptionalJoin:
+class OptionalJoin(PlanStep):
     """Replace each row by its inner solutions, or keep it with the new variables null."""
 
-    inner: Pipeline
     bindings: tuple[str, ...]
     marker: str
-    keep: frozenset[str] = frozenset()
+    _: KW_ONLY
+    inner: Pipeline = EMPTY_PIPELINE
 
     @cached_property
     def title(self) -> str:
@@ -524,7 +514,6 @@ class OptionalJoin:
 
 
 def drop_null_rows(rows: Rows, name: str) -> Rows:
-    """Return the rows in which a variable is not null."""
     ids = rows.columns[name]
     return rows.where(ids >= 0) if len(ids) and ids.min() < 0 else rows
 
@@ -554,5 +543,4 @@ def filter_rows(run: QueryRun, rows: Rows, conditions: Sequence[Condition]) -> R
 
 
 def format_conditions(conditions: Sequence[Condition]) -> str:
-    """Return conditions as the end of a title."""
     return f" where {' and '.join(condition.text for condition in conditions)}" if conditions else ""

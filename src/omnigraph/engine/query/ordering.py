@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Strings, Vector
+from omnigraph.engine.query.vectors import Codes, Constant, Lists, Numbers, Strings, Vector
 
-Codes: TypeAlias = npt.NDArray[np.int64]
 RowIndices: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
 
@@ -29,13 +28,14 @@ def encode_values(vector: Vector, count: int) -> tuple[Codes, int]:
     if isinstance(vector, Constant):
         return np.zeros(count, np.int64), 1
     if isinstance(vector, Strings):
-        return _encode_texts(vector.array)
+        return encode_dictionary(vector.array)
     if isinstance(vector, Lists):
         return _encode_lists(vector)
     return _encode_numbers(vector)
 
 
-def _encode_texts(array: Any) -> tuple[Codes, int]:
+def encode_dictionary(array: Any) -> tuple[Codes, int]:
+    """Return a code per value of an Arrow array, 0 for null, and how many codes there may be."""
     encoded = array.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     return codes, len(encoded.dictionary) + 1
@@ -116,7 +116,6 @@ def rank_strings(array: Any) -> tuple[npt.NDArray[np.int64], Any, npt.NDArray[np
 
 
 def _sortable_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return integers in the same order as the numbers."""
     if data.dtype.kind != "f":
         return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64, copy=False)
     wide = data.astype(np.float64) + 0.0

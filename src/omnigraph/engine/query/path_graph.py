@@ -44,7 +44,6 @@ class PathGraph:
 
     @cached_property
     def turned(self) -> PathGraph:
-        """The same edges, walked the other way."""
         order = np.argsort(self.adjacency.neighbours, kind="stable")
         owners = np.repeat(np.arange(len(self.adjacency.starts) - 1), self.adjacency.degrees)[order]
         starts = group_offsets(self.adjacency.neighbours, self.width)
@@ -63,7 +62,6 @@ class PathGraph:
 
 
 def weight_error(weight: str) -> DataError:
-    """Return the error of a search over an edge with a negative weight."""
     message = f"paths by `{weight}` need weights of 0 or more, but an edge has a negative one or NaN; correct the edge"
     return DataError(message, rule="E4", column=weight)
 

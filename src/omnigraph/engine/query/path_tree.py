@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.engine.query.vectors import run_starts
+from omnigraph.engine.query.vectors import places_in_runs
 
 Indices = npt.NDArray[np.int64]
 
@@ -34,14 +34,12 @@ def preorder_positions(roots: Indices, parents: Sequence[Indices]) -> list[Indic
     levels = [positions]
     for before, size in zip(parents, sizes[1:], strict=True):
         ahead = np.cumsum(size) - size
-        is_first = run_starts(before)
-        elder = ahead - ahead[np.maximum.accumulate(np.where(is_first, np.arange(len(before)), 0))]
+        elder = ahead - ahead[np.arange(len(before)) - places_in_runs(before)]
         levels.append(levels[-1][before] + 1 + elder)
     return levels
 
 
 def _tree_sizes(roots: int, parents: Sequence[Indices]) -> list[Indices]:
-    """Return how many nodes the tree below each node has, with itself."""
     sizes = [np.ones(len(level), np.int64) for level in (np.empty(roots), *parents)]
     for hop in range(len(parents), 0, -1):
         np.add.at(sizes[hop - 1], parents[hop - 1], sizes[hop])

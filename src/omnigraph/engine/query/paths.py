@@ -30,6 +30,7 @@ from omnigraph.engine.query.vectors import (
     Vector,
     distinct_below,
     flag_positions,
+    places_in_runs,
     range_indices,
     run_starts,
 )
@@ -119,12 +120,10 @@ class PathTable:
 
 
 def path_key(variable: str) -> str:
-    """Return where a run keeps the paths of a variable."""
     return f"path {variable}"
 
 
 def path_values(run: QueryRun, path: ir.PathRef, ids: Ids) -> Vector:
-    """Return a function of the paths of a variable."""
     table = run.scratch.get(path_key(path.variable))
     if table is not None:
         return table.values(path.function, ids)  # type: ignore[no-any-return]
@@ -165,7 +164,10 @@ class PathSearch:
         for first in range(0, len(sources), block):
             chosen = sources[first : first + block]
             size = len(chosen) * self.graph.width
-            block_targets = None if targets is None else _targets_of_block(targets, first * self.graph.width, size)
+            block_targets = None
+            if targets is not None:
+                low = first * self.graph.width
+                block_targets = targets[slice(*np.searchsorted(targets, [low, low + size]))] - low
             self.run.spending.reserve_bytes(size * _STATE_BYTES, self.where)
             search = self._shortest
             if (self.count or 1) > 1:
@@ -354,7 +356,6 @@ class PathSearch:
         return Level(states[firsts][level_order], parents, ranges)
 
     def _trace(self, levels: Sequence[Level], targets: Indices | None, costs: Numeric) -> Iterator[FoundPaths]:
-        """Yield the paths to the states of the last level."""
         states = levels[-1].states
         indices = np.arange(len(states)) if targets is None else np.flatnonzero(np.isin(states, targets))
         if len(indices) == 0:
@@ -381,7 +382,7 @@ class PathSearch:
         """Yield the best paths of every wanted pair, and those that tie with the last."""
         assert targets is not None
         assert self.count is not None
-        graph, adjacency = self.graph, self.graph.adjacency
+        graph = self.graph
         owners, ends = np.divmod(targets, graph.width)
         back = replace(self, graph=graph.turned)
         for end in np.unique(ends).tolist():
@@ -392,11 +393,10 @@ class PathSearch:
                     if self.bounds.minimum == 0:
                         yield FoundPaths(np.array([owner]), np.array([[start]]), np.zeros(1))
                     continue
-                for nodes, costs in find_k_shortest(
-                    start, end, self.count, self.bounds.maximum, adjacency.starts, adjacency.neighbours, graph.weights,
-                    remaining, self._reserve_partial,
-                ):  # fmt: skip
-                    yield FoundPaths(np.full(len(nodes), owner), nodes, costs)
+                best = find_k_shortest(
+                    graph, start, end, self.count, self.bounds.maximum, remaining, self._reserve_partial
+                )
+                yield from (FoundPaths(np.full(len(nodes), owner), nodes, costs) for nodes, costs in best)
 
     def _reserve_partial(self, count: int) -> None:
         self.run.check(self.where)
@@ -416,7 +416,7 @@ class PathSearch:
             if hop >= self.bounds.minimum:
                 yield part if best is None else part.where(best.add(part))
             if best is not None:
-                part = part.where(best.is_open(part, by_hops=not self.graph.is_weighted))
+                part = part.where(best.is_open(part))
             if len(part.starts) == 0 or hop == self.bounds.maximum:
                 return
             part = self._extend(part)
@@ -452,7 +452,7 @@ class PathSearch:
         pairs = starts * self.graph.width + last
         if self.count is not None and self.count > 1:
             best = np.lexsort((lengths, costs, pairs))
-            kept = np.sort(best[_ranks_in_runs(pairs[best]) < self.count])
+            kept = np.sort(best[places_in_runs(pairs[best]) < self.count])
             order, lengths, starts, costs = order[kept], lengths[kept], starts[kept], costs[kept]
             pairs, last = pairs[kept], last[kept]
         numbers = np.full(sum(len(part.starts) for part in parts), -1, np.int64)
@@ -505,32 +505,18 @@ class _BestCosts:
         all_slots = np.concatenate([np.repeat(np.arange(len(self._targets)), self._count), slots_ended])
         all_costs = np.concatenate([self._costs.ravel(), costs])
         order = np.lexsort((all_costs, all_slots))
-        kept = order[_ranks_in_runs(all_slots[order]) < self._count]
+        kept = order[places_in_runs(all_slots[order]) < self._count]
         self._costs = all_costs[kept].reshape(len(self._targets), self._count)
         return is_end
 
-    def is_open(self, part: FoundPaths, *, by_hops: bool) -> Mask:
+    def is_open(self, part: FoundPaths) -> Mask:
         """Return which partial paths may still lead to a path that is wanted."""
         worst = np.append(self._costs[:, -1], -np.inf)
-        # The heaviest that any pair of the same start still takes; by hops, a level is complete once it is done.
+        # The heaviest that any pair of the same start still takes.
         limits = np.maximum.reduceat(worst, self._pairs_of[:-1]) if len(self._targets) else worst[:1]
         has_pairs = np.diff(self._pairs_of) > 0
-        limit = np.where(has_pairs, limits, -np.inf)[part.starts]
-        is_open: Mask = (part.costs < limit) if by_hops else (part.costs <= limit)
+        is_open: Mask = part.costs <= np.where(has_pairs, limits, -np.inf)[part.starts]
         return is_open
-
-
-def _ranks_in_runs(values: Indices) -> Indices:
-    """Return the rank of each value in its run of equal ones."""
-    positions = np.arange(len(values))
-    ranks: Indices = positions - np.maximum.accumulate(np.where(run_starts(values), positions, 0))
-    return ranks
-
-
-def _targets_of_block(targets: Indices, first: int, size: int) -> Indices:
-    """Return the target states of a block of starts, counted from its first."""
-    low, high = np.searchsorted(targets, [first, first + size])
-    return targets[low:high] - first
 
 
 def _join_rows(

@@ -25,7 +25,7 @@ from omnigraph.engine.query.meeting import MeetingWalks
 from omnigraph.engine.query.operators import Pipeline, PlanStep, Scan
 from omnigraph.engine.query.ordering import top_rows
 from omnigraph.engine.query.paths import path_key
-from omnigraph.engine.query.planning import Planner, variable_types
+from omnigraph.engine.query.planning import Planner, conditions_of, variable_types
 from omnigraph.engine.query.projection import Projection, SkipLimit, returns_identity
 from omnigraph.engine.query.ranking import Ranked, Ranking, union_of_ids
 from omnigraph.engine.query.subqueries import CountJoin
@@ -105,7 +105,6 @@ class ReadPlan:
         return bool(run.scratch[_WEIGHTS])
 
     def cut(self, run: QueryRun) -> SkipLimit:
-        """Return what `skip` and `limit` mean for this run."""
         bounds = (("skip", self.query.skip), ("limit", self.query.limit))
         skip, limit = (None if bound is None else run.bound(bound, word) for word, bound in bounds)
         if limit == 0 and self.query.rank is not None and not isinstance(self.query.rank, ir.Bm25):
@@ -259,7 +258,6 @@ def _unwound_values(pipeline: Iterable[ir.Operator]) -> tuple[str, ...]:
 
 
 def _used_parameters(query: ir.ReadIR) -> tuple[str, ...]:
-    """Return the parameters that a read uses, in name order."""
     used: set[str] = set()
     for read in ir.reads_of(query):
         for expression in (*_pattern_conditions(read.pipeline), *_result_expressions(read)):
@@ -284,17 +282,13 @@ def _result_expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
 
 def _pattern_conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
     for operator in operators:
-        if isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
-            yield from operator.filters
-            bounds: tuple[object, ...] = ()
-            if isinstance(operator, ir.Expand):
-                bounds = (operator.minimum, operator.maximum, operator.path and operator.path.count)
+        yield from conditions_of(operator)
+        if isinstance(operator, ir.Expand):
+            bounds = (operator.minimum, operator.maximum, operator.path and operator.path.count)
             yield from (bound for bound in bounds if isinstance(bound, ir.ParameterRef))
-        elif isinstance(operator, ir.Filter):
-            yield operator.condition
         elif isinstance(operator, ir.Unwind):
             yield operator.collection
-        else:
+        elif isinstance(operator, ir.Join):
             yield from _pattern_conditions(operator.inner)
 
 
@@ -361,7 +355,6 @@ class Explanation:
         return self.render()
 
     def _repr_html_(self) -> str:
-        """Return the plan as a tree of nested lists."""
         tree = "".join(item.html() for item in self.operators)
         totals = "; ".join(self._total_lines())
         note = f"<p><small>{html.escape(totals)}</small></p>" if totals else ""
@@ -411,7 +404,6 @@ class Profile:
 def explain_plan(
     name: str, plan: ReadPlan, run: QueryRun, profile: Profile | None, totals: dict[str, object]
 ) -> Explanation:
-    """Return the plan as a tree; with a profile, of a run that has ended."""
     reports, _ = _report_plan(run, plan, profile, "return")
     if profile is not None and "rows" in totals:
         reports[-1].actual["rows"] = totals["rows"]
@@ -496,7 +488,6 @@ def _expected_hops(run: QueryRun, step: PlanStep) -> tuple[int, int]:
 
 
 def _expected_traversal(run: QueryRun, step: PlanStep, rows: float) -> dict[str, object]:
-    """Return the traversal mode that the estimates imply."""
     if isinstance(step, operators.ExpandIntersect):
         return _expected_traversal(run, step.expand, rows)
     if isinstance(step, MeetingWalks):

@@ -6,7 +6,7 @@ binds their variables, turn cycle-closing hops into membership tests, and drop v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import compile_constant, compile_predicate, compile_value, variables_of, walk
-from omnigraph.engine.query.meeting import fuse_meetings
+from omnigraph.engine.query.meeting import fuse_meetings, reverse_walk
 from omnigraph.engine.query.operators import (
     AntiJoin,
     Condition,
@@ -30,6 +30,7 @@ from omnigraph.engine.query.operators import (
     PlanStep,
     Scan,
     compile_join,
+    equal_sides,
 )
 from omnigraph.engine.query.subqueries import CountJoin
 from omnigraph.engine.query.unwinding import Unwind
@@ -50,7 +51,12 @@ def compile_key_lookup(
     """
     if node is None:
         return None, tuple(conditions)
-    ids = ((item, entity_id) for item in conditions if (entity_id := _id_in(item, variable)) is not None)
+    ids = (
+        (item, value)
+        for item in conditions
+        for column, value in _equal_properties(item, variable)
+        if column.property == "id" and isinstance(value, ir.Literal | ir.ParameterRef)
+    )
     if (by_id := next(ids, None)) is not None:
         id_condition, entity_id = by_id
         find_id = compile_constant(entity_id)
@@ -59,12 +65,9 @@ def compile_key_lookup(
     residual: list[ir.Expr] = []
     for condition in conditions:
         count_before = len(values)
-        if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
-            sides = (condition.left, condition.right)
-            for column, value in (sides, sides[::-1]):
-                if _is_key_of(node, variable, column) and _has_key_type(column, value):
-                    assert isinstance(column, ir.PropertyRef)
-                    values.setdefault(column.property, compile_constant(value))
+        for column, value in _equal_properties(condition, variable):
+            if column.property in node.key and _has_key_type(column, value):
+                values.setdefault(column.property, compile_constant(value))
         # A condition that the lookup implies is dropped; a second one on the same column stays, and may contradict it.
         if len(values) == count_before:
             residual.append(condition)
@@ -73,14 +76,11 @@ def compile_key_lookup(
     return lambda run: _find_by_key(run, node, {name: values[name](run) for name in node.key}), tuple(residual)
 
 
-def _id_in(condition: ir.Expr, variable: str) -> ir.Expr | None:
-    """Return the constant that a condition compares the id of a variable with."""
-    if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
-        for column, value in ((condition.left, condition.right), (condition.right, condition.left)):
-            is_id = isinstance(column, ir.PropertyRef) and (column.variable, column.property) == (variable, "id")
-            if is_id and isinstance(value, ir.Literal | ir.ParameterRef):
-                return value
-    return None
+def _equal_properties(condition: ir.Expr, variable: str) -> Iterator[tuple[ir.PropertyRef, ir.Expr]]:
+    """Yield the properties of a variable that a condition compares for equality, and what it compares them with."""
+    for column, value in equal_sides(condition):
+        if isinstance(column, ir.PropertyRef) and column.variable == variable:
+            yield column, value
 
 
 def _find_by_id(run: QueryRun, node: NodeType, entity_id: str | None) -> Ids:
@@ -94,13 +94,9 @@ def _find_by_key(run: QueryRun, node: NodeType, values: Mapping[str, Any]) -> Id
     return _find_by_id(run, node, key_id(node, values) if is_possible else None)
 
 
-def _is_key_of(node: NodeType, variable: str, column: ir.Expr) -> bool:
-    return isinstance(column, ir.PropertyRef) and column.variable == variable and column.property in node.key
-
-
-def _has_key_type(column: ir.Expr, value: ir.Expr) -> bool:
+def _has_key_type(column: ir.PropertyRef, value: ir.Expr) -> bool:
     """True if a value has the key's type, so that equal values give equal ids."""
-    if not isinstance(value, ir.Literal | ir.ParameterRef | ir.Now) or column.type is None:
+    if not isinstance(value, ir.Literal | ir.ParameterRef | ir.Now):
         return False
     key_type, value_type = column.type.scalar, value.type.scalar
     return key_type not in FLOATS and (key_type is value_type or (key_type in INTEGERS and value_type in INTEGERS))
@@ -123,10 +119,23 @@ def choose_start(catalog: Catalog, operators: Sequence[ir.Operator]) -> Sequence
     for operator in operators:
         if isinstance(operator, ir.Filter) and len(used := variables_of(operator.condition)) == 1:
             conditions.setdefault(used.pop(), []).append(operator.condition)
+
+    def selectivity(variable: str, node_type: str, filters: Sequence[ir.Expr]) -> int:
+        local = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
+        if compile_key_lookup(catalog.nodes.get(node_type), variable, local)[0] is not None:
+            return _BY_KEY
+        is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local)
+        return _BY_EQUALITY if is_equal else _BY_NOTHING
+
+    def of_target(hop: ir.Expand) -> int:
+        return selectivity(hop.target, hop.target_type, hop.filters)
+
     reordered = list(operators)
     for scan in [operator for operator in operators if isinstance(operator, ir.NodeScan)]:
-        best = _best_start(catalog, scan, _reachable_hops(scan, operators), conditions)
-        if best is not None:
+        named = [hop for hop in _reachable_hops(scan, operators) if not hop.target.startswith("~")]
+        # Ties keep the written order, so that a plan can be predicted from the query.
+        best = max(named, key=of_target, default=None)
+        if best is not None and of_target(best) > selectivity(scan.variable, scan.node_type, scan.filters):
             reordered = _start_at(scan, best, reordered)
     return reordered
 
@@ -142,39 +151,6 @@ def _reachable_hops(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list
     return walks
 
 
-def _best_start(
-    catalog: Catalog, scan: ir.NodeScan, walks: Sequence[ir.Expand], conditions: Mapping[str, Sequence[ir.Expr]]
-) -> ir.Expand | None:
-    """Return the hop to the variable to start from; None when the scan is as good as any.
-
-    `conditions` are those that read one variable alone, by that variable.
-    """
-    # Ties keep the written order, so that a plan can be predicted from the query.
-    best_selectivity = _selectivity(catalog, scan.variable, scan.node_type, scan.filters, conditions)
-    best = None
-    for hop in walks:
-        if hop.target.startswith("~"):
-            continue
-        selectivity = _selectivity(catalog, hop.target, hop.target_type, hop.filters, conditions)
-        if selectivity > best_selectivity:
-            best_selectivity, best = selectivity, hop
-    return best
-
-
-def _selectivity(
-    catalog: Catalog,
-    variable: str,
-    node_type: str,
-    filters: Sequence[ir.Expr],
-    conditions: Mapping[str, Sequence[ir.Expr]],
-) -> int:
-    local_conditions = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
-    if compile_key_lookup(catalog.nodes.get(node_type), variable, local_conditions)[0] is not None:
-        return _BY_KEY
-    is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in local_conditions)
-    return _BY_EQUALITY if is_equal else _BY_NOTHING
-
-
 def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operator]) -> list[ir.Operator]:
     """Return the operators with a scan of the best variable, and the walks between it and the scan turned round."""
     by_target = {hop.target: hop for hop in operators if isinstance(hop, ir.Expand)}
@@ -185,17 +161,7 @@ def _start_at(scan: ir.NodeScan, best: ir.Expand, operators: Sequence[ir.Operato
     filters = {scan.variable: scan.filters, **{hop.target: hop.filters for hop in path}}
     reversed_path: list[ir.Operator] = [ir.NodeScan(best.target, best.target_type, best.filters)]
     reversed_path += [
-        replace(
-            hop,
-            source=hop.target,
-            source_type=hop.target_type,
-            target=hop.source,
-            target_type=hop.source_type,
-            direction=ir.REVERSED[hop.direction],
-            legs=tuple(leg.reversed() for leg in hop.legs),
-            filters=filters[hop.source],
-        )
-        for hop in path
+        replace(reverse_walk(hop), filters=filters[hop.source], is_backwards=hop.is_backwards) for hop in path
     ]
     result: list[ir.Operator] = []
     for operator in operators:
@@ -251,7 +217,7 @@ class Planner:
         compiled = tuple(compile_condition(item) for item in conditions)
         match operator:
             case ir.Expand():
-                if (end := closing_variable(operator, conditions)) is not None:
+                if len(conditions) == 1 and (end := closing_variable(operator, conditions[0])) is not None:
                     return ExpandInto(operator, end)
                 node = self._catalog.nodes.get(operator.target_type)
                 find_target, _ = compile_key_lookup(node, operator.target, conditions)
@@ -261,16 +227,16 @@ class Planner:
             case ir.Filter():
                 return Filter(compiled)
             case ir.AntiJoin():
-                return AntiJoin(_EMPTY_PIPELINE, (), f"~row{next(self._markers)}")
+                return AntiJoin(self._new_marker())
             case ir.OptionalJoin(bindings=bindings):
-                return OptionalJoin(
-                    _EMPTY_PIPELINE, tuple(item.variable for item in bindings), f"~row{next(self._markers)}"
-                )
-
+                return OptionalJoin(tuple(item.variable for item in bindings), self._new_marker())
             case ir.Unwind(collection=collection, variable=variable):
                 return Unwind(compile_value(collection), variable, format_condition(collection))
             case ir.CountJoin(variable=variable, is_existence=is_existence):
-                return CountJoin(_EMPTY_PIPELINE, variable, is_existence, f"~row{next(self._markers)}")
+                return CountJoin(self._new_marker(), variable, is_existence)
+
+    def _new_marker(self) -> str:
+        return f"~row{next(self._markers)}"
 
     def _join(self, placed: list[PlacedOperator], steps: list[PlanStep], bound: Bound) -> None:
         """Turn scans into lookups by a value shared with the rows, where a filter would compare it anyway."""
@@ -312,11 +278,7 @@ def _fuse_intersections(steps: list[PlanStep]) -> tuple[PlanStep, ...]:
     return tuple(fused)
 
 
-_EMPTY_PIPELINE = Pipeline((), False, frozenset())
-
-
 def compile_condition(condition: ir.Expr) -> Condition:
-    """Return a compiled condition."""
     searched = tuple(
         (part.field.owner, part.field.property) for part in walk(condition) if isinstance(part, ir.TextMatch)
     )
@@ -326,7 +288,6 @@ def compile_condition(condition: ir.Expr) -> Condition:
 
 
 def format_condition(condition: ir.Expr) -> str:
-    """Return a condition as plans show it."""
     plan = format_plan(ir.ReadIR("", (), (ir.Filter(condition),), (), False, False, None, (), None, None))
     return plan.splitlines()[1].strip().removeprefix("filter ")
 
@@ -338,74 +299,42 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed
     the last of them.
     """
     patterns = [operator for operator in operators if not isinstance(operator, ir.Filter)]
-    pending = _PendingConditions([operator.condition for operator in operators if isinstance(operator, ir.Filter)])
-    placed: list[PlacedOperator] = _filter_operator([item for item, _ in pending.bind(outer)])
-    for operator in patterns:
+    # Each condition is checked behind the last of the operators that bind what it reads.
+    bound_at = dict.fromkeys(outer, -1)
+    for index, operator in enumerate(patterns):
+        for name in _defined_variables(operator):
+            bound_at.setdefault(name, index)
+    ready: dict[int, list[tuple[ir.Expr, set[str]]]] = {}
+    for condition in (operator.condition for operator in operators if isinstance(operator, ir.Filter)):
+        used = variables_of(condition)
+        ready.setdefault(max((bound_at[name] for name in used), default=-1), []).append((condition, used))
+    placed: list[PlacedOperator] = _filter_operator([item for item, _ in ready.get(-1, ())])
+    for index, operator in enumerate(patterns):
         defined = _defined_variables(operator)
         is_binding = isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes)
-        local_conditions = list(getattr(operator, "filters", ()))
+        local_conditions = list(conditions_of(operator))
         later_conditions: list[ir.Expr] = []
-        ready = pending.bind(defined)
-        has_closing = any(_closes(operator, item) for item, _ in ready)
-        for item, used in ready:
+        closing = [item for item, _ in ready.get(index, ()) if closing_variable(operator, item) is not None]
+        for item, used in ready.get(index, ()):
             # A walk that closes a cycle checks that alone.
-            is_own = _closes(operator, item) if has_closing else is_binding and used <= defined
+            is_own = item in closing if closing else is_binding and used <= defined
             (local_conditions if is_own else later_conditions).append(item)
         placed.append((operator, tuple(local_conditions)))
         placed.extend(_filter_operator(later_conditions))
-    assert not pending.count, "every condition reads bound variables"
     return placed
-
-
-class _PendingConditions:
-    """Conditions not yet placed, released once all variables they read are bound."""
-
-    def __init__(self, conditions: Sequence[ir.Expr]) -> None:
-        self._conditions = [(item, variables_of(item)) for item in conditions]
-        self._missing = [len(used) for _, used in self._conditions]
-        self._readers: dict[str, list[int]] = {}
-        for index, (_, used) in enumerate(self._conditions):
-            for name in used:
-                self._readers.setdefault(name, []).append(index)
-        self._free = [index for index, missing in enumerate(self._missing) if not missing]
-        self.count = len(self._conditions)
-
-    def bind(self, names: Iterable[str]) -> list[tuple[ir.Expr, set[str]]]:
-        """Return the conditions whose variables are all bound, in written order."""
-        ready, self._free = self._free, []
-        for name in names:
-            for index in self._readers.pop(name, ()):
-                self._missing[index] -= 1
-                if not self._missing[index]:
-                    ready.append(index)
-        self.count -= len(ready)
-        return [self._conditions[index] for index in sorted(ready)]
 
 
 def _filter_operator(conditions: Sequence[ir.Expr]) -> list[PlacedOperator]:
     return [(ir.Filter(conditions[0]), tuple(conditions))] if conditions else []
 
 
-def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
-    """True if a condition makes a hop end at a bound variable, as `ExpandInto` can check."""
-    return (
-        isinstance(operator, ir.Expand)
-        and operator.target.startswith("~")
-        and operator.is_single
-        and isinstance(condition, ir.Compare)
-        and isinstance(condition.left, ir.NodeRef)
-        and isinstance(condition.right, ir.NodeRef)
-        and condition.left.variable == operator.target
-    )
-
-
-def closing_variable(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
-    """Return the variable at which a cycle-closing walk ends."""
-    if len(conditions) == 1 and _closes(operator, conditions[0]):
-        [condition] = conditions
-        assert isinstance(condition, ir.Compare)
-        assert isinstance(condition.right, ir.NodeRef)
-        return condition.right.variable
+def closing_variable(operator: ir.Operator, condition: ir.Expr) -> str | None:
+    """Return the bound variable at which a condition makes a hop end, as `ExpandInto` can check; None for others."""
+    if not isinstance(operator, ir.Expand) or not operator.target.startswith("~") or not operator.is_single:
+        return None
+    match condition:
+        case ir.Compare(left=ir.NodeRef(variable=target), right=ir.NodeRef(variable=end)) if target == operator.target:
+            return end
     return None
 
 
@@ -439,7 +368,6 @@ def _defined_variables(operator: ir.Operator) -> set[str]:
 
 
 def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
-    """Return the variables that must be bound before an operator."""
     used = {name for item in conditions for name in variables_of(item)}
     if isinstance(operator, ir.Expand):
         used.add(operator.source)
@@ -453,17 +381,17 @@ def _used_variables(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set
     return used - _defined_variables(operator)
 
 
+def conditions_of(operator: ir.Operator) -> tuple[ir.Expr, ...]:
+    """Return the conditions that an operator was written with."""
+    return (operator.condition,) if isinstance(operator, ir.Filter) else getattr(operator, "filters", ())
+
+
 def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
     """Return the variables that operators read without binding them."""
     free: set[str] = set()
     bound: set[str] = set()
     for operator in operators:
-        conditions: tuple[ir.Expr, ...] = ()
-        if isinstance(operator, ir.Filter):
-            conditions = (operator.condition,)
-        elif isinstance(operator, ir.NodeScan | ir.Expand | ir.PathNodes):
-            conditions = operator.filters
-        free |= _used_variables(operator, conditions) - bound
+        free |= _used_variables(operator, conditions_of(operator)) - bound
         bound |= _defined_variables(operator)
     return free
 

@@ -23,9 +23,10 @@ from omnigraph.engine.query.expressions import (
     variables_of,
     walk,
 )
-from omnigraph.engine.query.ordering import Codes, RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
+from omnigraph.engine.query.ordering import RowIndices, SortKey, encode_values, sort_keys, string_ranks, top_rows
 from omnigraph.engine.query.ranking import Ranked, Ranking, scores_by_id
 from omnigraph.engine.query.vectors import (
+    Codes,
     Constant,
     Ids,
     Mask,
@@ -34,6 +35,7 @@ from omnigraph.engine.query.vectors import (
     Strings,
     Vector,
     distinct_rows,
+    places_in_runs,
     vector_from_arrow,
     vector_to_arrow,
 )
@@ -130,14 +132,10 @@ class Projection:
         assert self.query.limit_per is not None
         count = run.bound(self.query.limit_per.count, "limit")
         groups = Groups(codes, len(codes[0][0])).of[row_indices]
-        # A stable sort by group keeps the order within each, so that the distance to its beginning is the place in it.
+        # A stable sort by group keeps the order within each.
         by_group = np.argsort(groups, kind="stable")
-        sorted_groups = groups[by_group]
-        is_start = np.append(True, sorted_groups[1:] != sorted_groups[:-1])[: len(by_group)]
-        places = np.arange(len(by_group))
-        starts = np.maximum.accumulate(np.where(is_start, places, 0))
         mask = np.empty(len(by_group), np.bool_)
-        mask[by_group] = places - starts < count
+        mask[by_group] = places_in_runs(groups[by_group]) < count
         return mask
 
     def _distinct_groups(self, run: QueryRun, rows: Rows) -> Groups:
@@ -168,7 +166,6 @@ class Projection:
         return columns
 
     def _width(self, run: QueryRun, column: ir.Column) -> int:
-        """Return about how many bytes one value of a column takes."""
         expression = column.expression
         if column.type.dimension is not None:
             return 4 * column.type.dimension
@@ -206,8 +203,7 @@ class Projection:
                 columns.append(self.deferred(run, index, rows, groups.first))
         return columns, groups.size
 
-    def _composite(self, run: QueryRun, rows: Rows, groups: Groups | SingleGroup, index: int) -> Any:
-        """Return a column that computes with aggregates and group keys."""
+    def _composite(self, run: QueryRun, rows: Rows, groups: Groups, index: int) -> Any:
         composite, column = self.composites[index], self.query.columns[index]
         firsts = rows.take(groups.first) if composite.keys else rows
         values: dict[str, Vector] = {}
@@ -226,7 +222,6 @@ class Projection:
         return lambda indices: project(run, rows.take(firsts if indices is None else firsts[indices]))
 
     def run_grouped(self, run: QueryRun, columns: list[Deferred], count: int, bounds: SkipLimit) -> pa.Table:
-        """Return grouped columns as the result."""
         if self._having is not None:
             columns, count = self._filter_groups(run, columns, count)
         columns = columns[: len(self._names)]
@@ -236,7 +231,6 @@ class Projection:
         return self._cut_table(run, columns, count, bounds, is_ordered=False)
 
     def _filter_groups(self, run: QueryRun, columns: list[Deferred], count: int) -> tuple[list[Deferred], int]:
-        """Return the groups for which `having` is true."""
         assert self._having is not None
         assert self.query.having is not None
         kept = np.flatnonzero(self._having(run, self._column_rows(self.query.having, columns, count)))
@@ -278,9 +272,14 @@ class Projection:
         if ir.has_aggregate(expression) or isinstance(expression, ir.Rank):
             return lambda run, rows: Constant(None, ir.SCORE)
         evaluate = compile_value(expression)
-        if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
-            return _rank_strings(expression, evaluate)
-        return evaluate
+        if not isinstance(expression, ir.PropertyRef) or not expression.type.is_text:
+            return evaluate
+
+        def ranks_or_texts(run: QueryRun, rows: Rows) -> Vector:
+            ranks = _known_ranks(run, rows, expression)
+            return evaluate(run, rows) if ranks is None else Numbers(ranks, None)
+
+        return ranks_or_texts
 
     def ties(self, run: QueryRun, rows: Rows, row_indices: RowIndices) -> list[SortKey]:
         """Return the ids of all bound variables, in the order of their names, hops last."""
@@ -324,7 +323,6 @@ class Projection:
         return keys
 
     def _column_key(self, run: QueryRun, expression: ir.Expr, columns: list[Deferred], count: int) -> Vector:
-        """Return an order key that reads columns alone."""
         references = {column.expression: ir.ColumnRef(column.name, column.type) for column in self.query.columns[::-1]}
         reference = ir.substitute(expression, references)
         return compile_value(reference)(run, self._column_rows(reference, columns, count))
@@ -336,35 +334,26 @@ class Projection:
         return Rows(count, {}, {name: vector_from_arrow(columns[names.index(name)](None)) for name in read})
 
 
-def _rank_strings(reference: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
-    """Return a text as its rank where rows are many, and as it is where ranking all entities would cost more."""
-    (key, property_), variable = stored_column(reference), reference.variable
-
-    def values(run: QueryRun, rows: Rows) -> Vector:
-        entities = run.entities(key)
-        if rows.count * 4 < entities.count:
-            return evaluate(run, rows)
-        return Numbers(entities.column(property_).ranks_of(rows.columns[variable]), None)
-
-    return values
+def _known_ranks(run: QueryRun, rows: Rows, reference: ir.PropertyRef) -> Codes | None:
+    """Return the ranks of texts; None where rows are so few that ranking all entities, which is kept, costs more."""
+    key, name = stored_column(reference)
+    entities = run.entities(key)
+    if rows.count * 4 < entities.count:
+        return None
+    return entities.column(name).ranks_of(rows.columns[reference.variable])
 
 
 def _with_ranks(reference: ir.PropertyRef) -> Evaluate:
-    """Return texts with their ranks where rows are many, because ranks of the whole column are kept."""
-    evaluate, variable = compile_value(reference), reference.variable
-    key, property_ = stored_column(reference)
+    evaluate = compile_value(reference)
 
     def values(run: QueryRun, rows: Rows) -> Vector:
-        entities, texts = run.entities(key), evaluate(run, rows)
-        if rows.count * 4 < entities.count or not isinstance(texts, Strings):
-            return texts
-        return Strings(texts.array, entities.column(property_).ranks_of(rows.columns[variable]))
+        texts = evaluate(run, rows)
+        return Strings(texts.array, _known_ranks(run, rows, reference)) if isinstance(texts, Strings) else texts
 
     return values
 
 
 def computed_column(array: Any) -> Deferred:
-    """Return a deferred column of values that are already computed."""
     return lambda indices: array if indices is None else array.take(pa.array(indices))
 
 
@@ -456,7 +445,7 @@ def _group_inputs(expression: ir.Expr, keys: Collection[ir.Expr]) -> Iterator[ir
             yield from _group_inputs(part, keys)
 
 
-def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups | SingleGroup) -> Any:
+def _aggregate_column(call: ir.Aggregate, vector: Vector | None, groups: Groups) -> Any:
     values = aggregate_groups(call, vector, groups)
     return vector_to_arrow(vector_from_arrow(values), arrow_type(call.type), groups.size)
 
@@ -489,6 +478,5 @@ def _distinct_rows(columns: list[Any], count: int) -> list[Any]:
 def _slice_rows(rows: Rows, bounds: SkipLimit) -> Rows:
     if bounds.skip == 0 and (bounds.limit is None or bounds.limit >= rows.count):
         return rows
-    end = rows.count if bounds.end is None else min(bounds.end, rows.count)
-    start = min(bounds.skip, rows.count)
+    start, end, _ = slice(bounds.skip, bounds.end).indices(rows.count)
     return Rows(max(end - start, 0), {name: array[start:end] for name, array in rows.columns.items()})

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from omnigraph.engine.query.budget import check_running
@@ -98,18 +97,12 @@ def _caches_of(view: View) -> _SearchCaches:
         return _caches_by_store.setdefault(view.kernel.store, _SearchCaches())
 
 
-def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
-    """Describe how the texts of a property would be searched."""
-    return describe_texts(_dataset(view, node_type), property)
+def describe_search(view: View, node_type: str, name: str) -> str:
+    return describe_texts(_dataset(view, node_type), name)
 
 
 def match_text(
-    view: View,
-    node_type: str,
-    property: str,  # noqa: A002 - the language's word
-    query: str,
-    function: str,
-    max_edits: int | None = None,
+    view: View, node_type: str, name: str, query: str, function: str, max_edits: int | None = None
 ) -> RowIds:
     """Return the rows, in row id order, whose text holds any word of the query.
 
@@ -122,7 +115,7 @@ def match_text(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
     _check_word_count(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
-    search = text_search(view, node_type, property)
+    search = text_search(view, node_type, name)
     rows = search.matches_misspelt(query, edits, check_running) if is_fuzzy else search.matches(query)
     return np.unique(rows)
 
@@ -143,12 +136,7 @@ def _check_word_count(query: str, words_max: int) -> None:
 
 
 def bm25(
-    view: View,
-    node_type: str,
-    property: str,  # noqa: A002 - the language's word
-    query: str,
-    candidates: RowIds | None = None,
-    limit: int | None = None,
+    view: View, node_type: str, name: str, query: str, candidates: RowIds | None = None, limit: int | None = None
 ) -> tuple[RowIds, Scores]:
     """Return the matching rows among the candidates with their relevance, best first, equal ones in row id order.
 
@@ -157,32 +145,26 @@ def bm25(
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
     _check_word_count(query, SEARCH_WORDS_MAX)
-    hits = text_search(view, node_type, property).search(query, candidates, limit)
+    hits = text_search(view, node_type, name).search(query, candidates, limit)
     return hits.rows, hits.scores
 
 
 def nearest(
-    view: View,
-    node_type: str,
-    property: str,  # noqa: A002 - the language's word
-    vector: ArrayLike,
-    candidates: RowIds | None = None,
-    limit: int | None = None,
+    view: View, node_type: str, name: str, vector: ArrayLike, candidates: RowIds | None = None, limit: int | None = None
 ) -> tuple[RowIds, Scores]:
     """Return the rows among the candidates that have a vector, with their distances, nearest first.
 
     Rows as near as the last one within the limit come along, so that the caller can break the tie.
     """
-    search = vector_search(view, node_type, property)
-    return search.search(check_vector(vector, search.dimension, property), candidates, limit)
+    search = vector_search(view, node_type, name)
+    return search.search(check_vector(vector, search.dimension, name), candidates, limit)
 
 
-def describe_nearest(view: View, node_type: str, property: str, limit: int | None) -> str:  # noqa: A002
-    """Describe how nearest vectors would be found."""
-    return vector_search(view, node_type, property).describe(limit)
+def describe_nearest(view: View, node_type: str, name: str, limit: int | None) -> str:
+    return vector_search(view, node_type, name).describe(limit)
 
 
-def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  # noqa: A002 - the language's word
+def check_vector(vector: ArrayLike, dimension: int, name: str) -> Vectors:
     """Return a query vector as it is compared, or refuse one that does not fit the property (E4).
 
     >>> check_vector([1, 2], 2, "vec")
@@ -192,18 +174,16 @@ def check_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  
     if wide.shape != (dimension,):
         actual = wide.shape[0] if wide.ndim == 1 else "no list of"
         raise DataError(
-            f"`{property}` has vectors of dimension {dimension}, but the query vector has {actual}",
+            f"`{name}` has vectors of dimension {dimension}, but the query vector has {actual}",
             rule="E4",
-            property=property,
+            property=name,
             dimension=dimension,
         )
     with np.errstate(over="ignore"):
         narrow = wide.astype(np.float32)
     if not np.isfinite(narrow).all():
         raise DataError(
-            f"the query vector for `{property}` has a number that is not finite as F32",
-            rule="E4",
-            property=property,
+            f"the query vector for `{name}` has a number that is not finite as F32", rule="E4", property=name
         )
     return narrow
 
@@ -216,37 +196,11 @@ class Ranked:
     scores: Scores
 
     def among(self, ids: Ids, count: int) -> Ranked:
-        """Return the ranking of some entities only."""
         mask = flag_positions(ids, count)[self.ids]
         return Ranked(self.ids[mask], self.scores[mask])
 
     def first(self, limit: int | None) -> Ranked:
         return Ranked(self.ids[:limit], self.scores[:limit])
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredRows:
-    """Rows of entities from the best down; those of equal score are put in order, by id, only where it matters.
-
-    `keys` are the scores such that the best is the lowest.
-    """
-
-    entities: Entities
-    rows: npt.NDArray[np.uint64]
-    scores: Scores
-    keys: Scores
-
-    def first(self, limit: int | None) -> Ranked:
-        """Return the best in order, all when None."""
-        end = self._end(limit)
-        ids = self.entities.from_row_ids(self.rows[:end])
-        return _order_by_score(self.entities, ids, self.keys[:end], self.scores[:end]).first(limit)
-
-    def _end(self, limit: int | None) -> int:
-        """Return where the entities that tie with the last wanted one end."""
-        if not limit or limit >= len(self.rows):
-            return 0 if limit == 0 else len(self.rows)
-        return int(np.searchsorted(self.keys, self.keys[limit - 1], "right"))
 
 
 class Ranking:
@@ -269,19 +223,19 @@ class Ranking:
         if self._window is not None and any(call.is_nearest for call in self._arms):
             return None
         most = limit if isinstance(self.rank, ir.Nearest) else None
-        return [call.score_candidates(run, candidates, most).first(most) for call in self._arms]
+        return [call.rank(run, candidates, most) for call in self._arms]
 
     def arms(self, run: QueryRun, present: Ids, limit: int | None) -> list[Ranked]:
         """Rank by each call what the pattern has left: the best `limit` of `nearest`, the window of a fused call."""
         most = self._window_size(run)
         if isinstance(self.rank, ir.Nearest):
             most = limit
-        return [call.score_candidates(run, present, most).first(most) for call in self._arms]
+        return [call.rank(run, present, most) for call in self._arms]
 
     def best(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
         """Return the best of the candidates (None: of all); only those that can be among the best are sorted."""
         if self._k is None:
-            return self._arms[0].score_candidates(run, candidates, limit).first(limit)
+            return self._arms[0].rank(run, candidates, limit)
         return self.fuse(run, self.arms(run, candidates, limit)).first(limit)
 
     def rank_present(self, run: QueryRun, arms: list[Ranked], present: Ids, limit: int | None) -> Ranked:
@@ -334,12 +288,10 @@ def _positive(value: object, name: str, default: int) -> int:
 
 
 def union_of_ids(ranked_lists: list[Ranked]) -> Ids:
-    """Return the entities that are in any of the rankings."""
     return np.unique(np.concatenate([ranked.ids for ranked in ranked_lists]))
 
 
 def scores_by_id(ranked: Ranked, ids: Ids, count: int) -> Numbers:
-    """Return the score of each id."""
     scores = np.zeros(count + 1)
     scores[ranked.ids] = ranked.scores
     return Numbers(scores[ids], flag_positions(ranked.ids, count + 1)[ids])
@@ -351,60 +303,52 @@ class _RankCall:
     def __init__(self, call: ir.Nearest | ir.Bm25) -> None:
         self.is_nearest = isinstance(call, ir.Nearest)
         self._query = compile_constant(call.query)
-        self._node_type, self._property = call.field.owner, call.field.property
-        self.column = (self._node_type, self._property)
+        self.column = (call.field.owner, call.field.property)
         self._dimension = call.field.type.dimension or 0
         self._model = call.model if isinstance(call, ir.Nearest) else None
 
-    def score_candidates(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        """Return the candidates that match; with a `limit` at least that number, and all that tie with the last."""
-        return self._near(run, candidates, limit) if self.is_nearest else self._relevant(run, candidates, limit)
-
-    def _relevant(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        query_text = self._query(run)
-        entities = run.nodes(self._node_type)
-        if query_text is None or len(candidates) == 0:
-            return _no_matches(entities)
-        rows, scores = bm25(
-            run.view, self._node_type, self._property, query_text, _candidate_row_ids(entities, candidates), limit
-        )
-        return ScoredRows(entities, rows, scores, -scores)
-
-    def _near(self, run: QueryRun, candidates: Ids, limit: int | None) -> ScoredRows:
-        query_vector = self._query(run)
-        entities = run.nodes(self._node_type)
-        if query_vector is None:
-            return _no_matches(entities)
+    def rank(self, run: QueryRun, candidates: Ids, limit: int | None) -> Ranked:
+        """Return the candidates that match, all when there is no `limit`."""
+        query, entities = self._query(run), run.nodes(self.column[0])
         # An invalid query is an error even if there is nothing to rank.
-        if isinstance(query_vector, str):
-            embedder = run.embedder if run.embedder is not None else default_embedder(run.view)
-            check_model(embedder, self._model)
-        else:
-            query_vector = check_vector(query_vector, self._dimension, self._property)
-        if len(candidates) == 0:
-            return _no_matches(entities)
-        if isinstance(query_vector, str):
-            query_vector = embedder.embed([query_vector], self._dimension, Purpose.QUERY)[0]
-        rows, distances = nearest(
-            run.view, self._node_type, self._property, query_vector, _candidate_row_ids(entities, candidates), limit
-        )
-        return ScoredRows(entities, rows, distances, distances)
+        embedder = self._check(run, query) if self.is_nearest and query is not None else None
+        if query is None or len(candidates) == 0:
+            return Ranked(np.empty(0, entities.dtype), np.empty(0))
+        among = None if len(candidates) == entities.count else entities.row_ids[candidates]
+        if not self.is_nearest:
+            rows, scores = bm25(run.view, *self.column, query, among, limit)
+            return _rank_rows(entities, rows, scores, -scores, limit)
+        vector = query if embedder is None else embedder.embed([query], self._dimension, Purpose.QUERY)[0]
+        rows, distances = nearest(run.view, *self.column, vector, among, limit)
+        return _rank_rows(entities, rows, distances, distances, limit)
+
+    def _check(self, run: QueryRun, query: Any) -> Embedder | None:
+        """Check the model that embeds a query text, and return it; or check a query vector."""
+        if not isinstance(query, str):
+            check_vector(query, self._dimension, self.column[1])
+            return None
+        embedder = run.embedder if run.embedder is not None else default_embedder(run.view)
+        check_model(embedder, self._model)
+        return embedder
 
 
-def _no_matches(entities: Entities) -> ScoredRows:
-    return ScoredRows(entities, np.empty(0, np.uint64), np.empty(0), np.empty(0))
+def _rank_rows(entities: Entities, rows: RowIds, scores: Scores, keys: Scores, limit: int | None) -> Ranked:
+    """Return the entities of the first rows; rows come in the order of their keys, of which the lowest is the best.
+
+    Those of equal score are put in order, by id, only where it matters.
+    """
+    end = _end_of_ties(keys, limit)
+    ids, scores, keys = entities.from_row_ids(rows[:end]), scores[:end], keys[:end]
+    if len(ids) > 1 and not bool((keys[1:] > keys[:-1]).all()):
+        entity_ids = entities.values("id", ids)
+        assert isinstance(entity_ids, Strings)
+        order = np.lexsort((string_ranks(entity_ids.array), keys))
+        ids, scores = ids[order], scores[order]
+    return Ranked(ids, scores).first(limit)
 
 
-def _candidate_row_ids(entities: Entities, candidates: Ids) -> npt.NDArray[np.uint64] | None:
-    """Return the row ids of the candidates; None when they are all there are."""
-    return None if len(candidates) == entities.count else entities.row_ids[candidates]
-
-
-def _order_by_score(entities: Entities, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
-    """Return the entities by score, equal scores by id."""
-    if len(ids) < 2 or bool((keys[1:] > keys[:-1]).all()):
-        return Ranked(ids, scores)
-    entity_ids = entities.values("id", ids)
-    assert isinstance(entity_ids, Strings)
-    order = np.lexsort((string_ranks(entity_ids.array), keys))
-    return Ranked(ids[order], scores[order])
+def _end_of_ties(keys: Scores, limit: int | None) -> int:
+    """Return where the entities that tie with the last wanted one end."""
+    if not limit or limit >= len(keys):
+        return 0 if limit == 0 else len(keys)
+    return int(np.searchsorted(keys, keys[limit - 1], "right"))

@@ -380,14 +380,8 @@ def _encode_rows(part: pa.Table) -> bytes:
     parts: list[Any] = []
     for index, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
         parts.append(("," if index else "{") + orjson.dumps(name).decode() + ":")
-        parts.append(_encode_column(column.combine_chunks()))
+        values: Any = column.combine_chunks()
+        parts.append(iso_json_text(values))
     rows = pc.binary_join_element_wise(*parts, "}", "")
     ends: Any = pa.array([0, len(rows)], pa.int32())
     return bytes(pc.binary_join(pa.ListArray.from_arrays(ends, rows), ",")[0].as_buffer())
-
-
-def _encode_column(values: Any) -> Any:
-    """Return the JSON text of each value; dates and instants as ISO 8601."""
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks)
-    return iso_json_text(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from omnigraph.engine.query.vectors import (
     Numbers,
     Vector,
     combine_validity,
+    divide_integers,
     integers,
     materialize,
     raise_overflow,
@@ -51,22 +53,14 @@ def _dates(vector: Vector, count: int) -> Numbers:
     return values
 
 
-def _arrow_moments(values: Numbers, is_date: bool) -> Any:
-    physical, type_ = (pa.int32(), pa.date32()) if is_date else (pa.int64(), pa.timestamp("ms"))
-    return pa.array(values.data, physical, mask=values.null_mask).view(type_)
-
-
 def _field(kernel: Callable[[Any], Any]) -> Any:
     def apply(arguments: Sequence[Vector], type_: PropertyType, count: int) -> Vector:
-        [vector] = arguments
-        moments = _arrow_moments(_dates(vector, count), is_date(vector))
+        values = _dates(arguments[0], count)
+        physical, logical = (pa.int32(), pa.date32()) if is_date(arguments[0]) else (pa.int64(), pa.timestamp("ms"))
+        moments = pa.array(values.data, physical, mask=values.null_mask).view(logical)
         return vector_from_arrow(kernel(moments).cast(pa.int64()))
 
     return apply
-
-
-def _weekday(moments: Any) -> Any:
-    return pc.day_of_week(moments, count_from_zero=False, week_start=1)
 
 
 def _month_start(days: npt.NDArray[np.int64], months: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
@@ -137,9 +131,9 @@ def _difference(arguments: Sequence[Vector], type_: PropertyType, count: int) ->
         last = (last_days - _month_start(last_days, 0)) * DAY_MS + last_ms
         # A month that is not complete does not count.
         months = months - ((months > 0) & (last < first)) + ((months < 0) & (last > first))
-        return Numbers(_quotient(months, _MONTHS[unit]), valid)
+        return Numbers(divide_integers(months, _MONTHS[unit]), valid)
     elapsed = (last_days - first_days) * DAY_MS + last_ms - first_ms
-    return Numbers(_quotient(elapsed, _DAYS.get(unit, 0) * DAY_MS or _MILLISECONDS[unit]), valid)
+    return Numbers(divide_integers(elapsed, _DAYS.get(unit, 0) * DAY_MS or _MILLISECONDS[unit]), valid)
 
 
 def _month_number(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -147,17 +141,11 @@ def _month_number(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return months
 
 
-def _quotient(values: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Divide towards zero."""
-    quotient: npt.NDArray[np.int64] = np.sign(values) * (np.abs(values) // size)
-    return quotient
-
-
 DATE_FUNCTIONS: Final[Mapping[str, Any]] = {
     "year": _field(pc.year),
     "month": _field(pc.month),
     "day": _field(pc.day),
-    "weekday": _field(_weekday),
+    "weekday": _field(partial(pc.day_of_week, count_from_zero=False, week_start=1)),
     "hour": _field(pc.hour),
     "minute": _field(pc.minute),
     "second": _field(pc.second),

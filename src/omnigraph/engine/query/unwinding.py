@@ -12,19 +12,17 @@ import numpy as np
 
 from omnigraph.engine.query.context import QueryRun
 from omnigraph.engine.query.expressions import Evaluate, source_key
-from omnigraph.engine.query.operators import Pipeline
+from omnigraph.engine.query.operators import PlanStep
 from omnigraph.engine.query.vectors import Constant, Lists, Rows, materialize
 
 
 @dataclass
-class Unwind:
+class Unwind(PlanStep):
     """Bind each element of a list, one row each; a missing or empty list has none."""
 
     evaluate: Evaluate
     variable: str
     text: str
-    keep: frozenset[str] = frozenset()
-    inner: Pipeline | None = None
 
     @cached_property
     def title(self) -> str:

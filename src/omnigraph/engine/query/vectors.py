@@ -20,6 +20,7 @@ from omnigraph.lang.schema.arrow_schema import PHYSICAL, arrow_type
 
 Ids: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+Codes: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,6 @@ class Numbers:
 
     @property
     def null_mask(self) -> Mask | None:
-        """Which values are null; None if none is."""
         return None if self.valid is None else ~self.valid
 
     def take(self, ids: Ids) -> Numbers:
@@ -87,7 +87,6 @@ Vector: TypeAlias = Numbers | Strings | Lists | Constant
 
 
 def is_null_constant(vector: Vector) -> bool:
-    """Return True if a vector is null for every row."""
     return isinstance(vector, Constant) and vector.value is None
 
 
@@ -114,7 +113,6 @@ def vector_from_arrow(array: Any) -> Numbers | Strings | Lists:
 
 
 def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
-    """Return a vector as an Arrow array of a type."""
     if isinstance(vector, Constant):
         return repeat_value(vector.value, type_, count)
     if isinstance(vector, Strings | Lists):
@@ -126,7 +124,6 @@ def vector_to_arrow(vector: Vector, type_: Any, count: int) -> Any:
 
 
 def repeat_value(value: Value, type_: Any, count: int) -> Any:
-    """Return one value repeated."""
     firsts: Any = pa.array(np.zeros(count, np.int64))
     if value is None:
         return pa.nulls(count, type_)
@@ -148,14 +145,12 @@ def repeat_value(value: Value, type_: Any, count: int) -> Any:
 
 
 def materialize(vector: Vector, count: int) -> Numbers | Strings | Lists:
-    """Return a vector with a value per row."""
     if not isinstance(vector, Constant):
         return vector
     return vector_from_arrow(vector_to_arrow(vector, arrow_type(vector.type), count))
 
 
 def to_arrow(vector: Vector, type_: PropertyType, count: int) -> Any:
-    """Return a vector as an Arrow array of a type of the language."""
     return vector_to_arrow(vector, arrow_type(type_), count)
 
 
@@ -213,6 +208,13 @@ def combine_validity(*masks: Mask | None) -> Mask | None:
     return combined
 
 
+def divide_integers(values: npt.NDArray[Any], divisor: npt.NDArray[Any] | int) -> npt.NDArray[Any]:
+    """Return the quotients of integers, cut off towards zero."""
+    # The remainder has the sign of the dividend, so what is left divides evenly.
+    quotients: npt.NDArray[Any] = (values - np.fmod(values, divisor)) // divisor
+    return quotients
+
+
 # -- rows ------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +264,6 @@ UNIT_ROW = Rows(1)
 
 
 def concatenate_rows(first: Rows, second: Rows) -> Rows:
-    """Return all rows of two tables over the same variables."""
     if second.count == 0:
         return first
     names = first.columns.keys()
@@ -290,13 +291,12 @@ def distinct_rows(rows: Rows) -> Rows:
             if flags[-1]:
                 unique_ids[-1] = -1
             return Rows(len(unique_ids), {name: unique_ids})
-    sizes = [int(ids.max()) + 2 for ids in rows.columns.values()]
-    return _distinct_by_packing(rows, sizes) if prod(sizes) < 2**62 else _distinct_by_sorting(rows)
-
-
-def _distinct_by_packing(rows: Rows, sizes: list[int]) -> Rows:
-    """Return distinct rows: pack each into one integer, sort, and unpack."""
-    numbers = pack_rows(rows)
+    codes = [(ids.astype(np.int64) + 1, int(ids.max()) + 2) for ids in rows.columns.values()]
+    numbers, _ = pack_codes(codes, rows.count)
+    sizes = [size for _, size in codes]
+    if prod(sizes) >= 2**62:
+        _, first_rows = np.unique(numbers, return_index=True)
+        return rows if len(first_rows) == rows.count else rows.take(first_rows)
     if bool((numbers[1:] > numbers[:-1]).all()):
         return rows
     unique = sort_distinct(numbers)
@@ -308,23 +308,15 @@ def _distinct_by_packing(rows: Rows, sizes: list[int]) -> Rows:
     return Rows(len(unique), {name: columns[name] for name in rows.columns})
 
 
-def _distinct_by_sorting(rows: Rows) -> Rows:
-    _, first_rows = np.unique(pack_rows(rows), return_index=True)
-    return rows if len(first_rows) == rows.count else rows.take(first_rows)
-
-
-def pack_rows(rows: Rows) -> Ids:
-    """Return one number per row, equal for equal rows."""
-    numbers = np.zeros(rows.count, np.int64)
-    room = 2**62
-    for ids in rows.columns.values():
-        size = int(ids.max(initial=-1)) + 2
-        if size > room:
-            numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
-            room = 2**62 // max(rows.count, 1)
-        numbers = numbers * size + (ids.astype(np.int64) + 1)
-        room //= size
-    return numbers
+def pack_codes(keys: Iterable[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
+    """Return a number per row, equal for equal codes, and what all are below; each key is codes below a size."""
+    numbers, total = np.zeros(count, np.int64), 1
+    for codes, size in keys:
+        if total > 2**62 // max(size, 1):
+            values, inverse = np.unique(numbers, return_inverse=True)
+            numbers, total = inverse.astype(np.int64), len(values)
+        numbers, total = numbers * size + codes, total * size
+    return numbers, total
 
 
 # -- arrays ----------------------------------------------------------------------------------------------------
@@ -359,8 +351,18 @@ def run_starts(values: npt.NDArray[Any]) -> Mask:
     return is_start
 
 
+def places_in_runs(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the place of each value in its run of equal ones.
+
+    >>> places_in_runs(np.array([7, 7, 8, 7])).tolist()
+    [0, 1, 0, 0]
+    """
+    positions = np.arange(len(values))
+    places: npt.NDArray[np.int64] = positions - np.maximum.accumulate(np.where(run_starts(values), positions, 0))
+    return places
+
+
 def sort_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the distinct values, sorted."""
     ordered = np.sort(values)
     distinct: npt.NDArray[Any] = ordered[np.flatnonzero(run_starts(ordered))]
     return distinct
