@@ -168,7 +168,6 @@ def _groups(hints: Mapping[str, Any]) -> dict[str, type[OptionGroup]]:
 
 @contextmanager
 def _spark_options(conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`."""
     if not conf:
         yield
         return

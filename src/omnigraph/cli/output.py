@@ -67,7 +67,6 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines one by one, as `echo` does."""
     for line in lines:
         echo(line, err=err)
 
@@ -99,7 +98,6 @@ def report_output_errors() -> Iterator[None]:
 
 
 def output_error(error: OSError) -> OutputError:
-    """Return the error of a command whose output cannot be written."""
     return OutputError(
         f"cannot write to standard output: {reason_of(error)}; the output is incomplete. Free some space, or redirect"
         " the output elsewhere"
@@ -162,7 +160,6 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document."""
     _print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -175,7 +172,6 @@ class Output:
     status: int = 0
 
     def print(self, *, as_json: bool) -> int:
-        """Print it, and return the exit status."""
         if as_json:
             print_json(self.document)
         else:

@@ -101,7 +101,6 @@ class QueryInput(OptionGroup):
         return Source("-e", self.text) if self.text is not None else Source("query", argument or "")
 
     def values(self) -> dict[str, object]:
-        """Return the values of the parameters."""
         return read_parameters(self.params, self.params_file)
 
 
@@ -139,7 +138,6 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
 
 
 def compile_new_schema(source: Source) -> CompiledSchema:
-    """Compile a schema as that of a new graph."""
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
@@ -186,7 +184,6 @@ def name_diagnostics(source: Source) -> Iterator[None]:
 def print_result(
     result: Result, target: dict[str, object], shape: Format | None, as_json: bool, *, with_metadata: bool = False
 ) -> int:
-    """Print a result and return the exit status."""
     defaults = read_config().defaults
     rows = result.to_json_rows()
     metadata = {

@@ -148,7 +148,6 @@ def _graph_configs(store: str | None, graphs: list[str], policies: list[str], qu
 
 
 def _by_graph(option: str, options: list[str], uris: dict[str, str]) -> dict[str, Path]:
-    """Return files by the graph that they belong to."""
     files: dict[str, Path] = {}
     for text in options:
         graph_id, is_named, path = text.partition("=")

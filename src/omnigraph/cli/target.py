@@ -82,7 +82,6 @@ _WORKS_ON: Final[Mapping[Capability, str]] = {
 
 
 def accepts_flag(capability: Capability, flag: str) -> bool:
-    """Return True if commands of a capability accept a flag."""
     return flag in _ACCEPTED_FLAGS[capability]
 
 
@@ -297,7 +296,6 @@ class Target:
         return self.connect() if self.is_served else self.store_to_write()
 
     def connect(self) -> ServedGraph:
-        """Connect to the server of the graph."""
         location = self.location
         if isinstance(location, Direct):
             raise UsageError(f"this needs a server, but `{location.uri}` is storage; add `--server NAME --graph ID`")
@@ -313,13 +311,11 @@ class Target:
             raise UsageError(error.message.replace("name one with `graph=`", "choose one with `--graph ID`")) from None
 
     def store_to_read(self) -> Graph:
-        """Open a graph on storage read-only."""
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), read_only=True, actor=self.actor)
 
     def store_to_write(self) -> Graph:
-        """Open a graph on storage for writes of the actor."""
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), actor=self.actor)

@@ -70,7 +70,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> [query["name"] for query in graph.queries()]
             ['add_person', 'people']
         """
-        ...
 
     def invoke(
         self,
@@ -102,7 +101,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> graph.invoke("people").rows()
             [{'name': 'Ada'}, {'name': 'Bob'}]
         """
-        ...
 
     def invoke_mutation(
         self,
@@ -134,7 +132,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> graph.invoke_mutation("add_person", {"name": "Cid"}).affected_nodes
             1
         """
-        ...
 
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")

@@ -110,7 +110,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if no finding is an error."""
         return not has_errors(self.findings)
 
     def to_json(self) -> Json:
@@ -397,7 +396,6 @@ def _without_times(state: AppliedState) -> AppliedState:
 
 
 def lock_findings(lock: ClusterLock | None) -> tuple[Finding, ...]:
-    """Return what there is to report about the lock."""
     if lock is None:
         message = "two operations can run at once; the ledger refuses the second, but graphs may change in between"
         return (warning("state_lock_disabled", "state.lock", message),)

@@ -178,7 +178,6 @@ class _ClusterDocument(Document):
                 self.fault(key, failure.message, "invalid_name")
 
     def boolean(self, node: yaml.Node) -> bool | None:
-        """Return a truth value."""
         if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:bool":
             return str(node.value).lower() in ("true", "yes", "on")
         self.fault(node, "expected `true` or `false`")

@@ -143,7 +143,6 @@ class Ledger:
         self._newest = 0
 
     def graph_uri(self, graph_id: str) -> str:
-        """Return the address of a graph."""
         return f"{self.root.uri.rstrip('/')}/{graph_path(graph_id)}"
 
     def read(self) -> StoredRevision | None:
@@ -171,7 +170,6 @@ class Ledger:
         return (0, 0) if info is None else (self._newest, info.modified_us)
 
     def read_revision(self, revision: int) -> StoredRevision | None:
-        """Return a revision, or None if there is no such revision."""
         data = self.objects.read_if_exists(_state_path(revision))
         if data is None:
             return None
@@ -224,7 +222,6 @@ class Ledger:
         return {path: _decode(path, data) for path, data in contents.items() if data is not None}
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
-        """Create or replace a JSON object."""
         self.objects.write(path, orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS))
 
 
@@ -253,14 +250,12 @@ def graph_path(graph_id: str) -> str:
 
 
 def payload_path(address: str, digest: str) -> str:
-    """Return where the content of a resource is stored."""
     kind, _, name = address.partition(".")
     suffix = {"query": "gq", "schema": "pg"}.get(kind, "yaml")
     return f"{PAYLOAD_FOLDER}/{kind}/{name.replace('.', '/', 1)}/{digest}.{suffix}"
 
 
 def operation_record(operation: str, actor: str | None, **details: object) -> Json:
-    """Return the record of the operation that writes a revision."""
     return {"operation": operation, "actor": actor, "at": clock.now_us(), **details}
 
 

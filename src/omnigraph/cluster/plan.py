@@ -127,7 +127,6 @@ class Approvals:
 
 
 def write_approval(ledger: Ledger, change: Change, config_digest: str, actor: str, reason: str) -> Json:
-    """Store the approval of a change."""
     approval_id = new_ulid()
     artifact: Json = {
         "schema_version": 1,
@@ -154,7 +153,6 @@ def consumed(artifact: Json, operation_id: str) -> Json:
 
 
 def approval_path(approval_id: str) -> str:
-    """Return where an approval is stored."""
     return f"{APPROVAL_FOLDER}/{approval_id}.json"
 
 

@@ -19,7 +19,6 @@ from omnigraph.yaml_document import Document
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a policy file."""
     try:
         return read_regular_file(path, POLICY_BYTES_MAX)[0].decode()
     except UnicodeDecodeError as error:
@@ -47,7 +46,6 @@ ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 
 def actions_of(scope: BundleScope) -> tuple[str, ...]:
-    """Return the actions that a bundle of this scope may allow."""
     return GRAPH_ACTIONS if scope == "graph" else SERVER_ACTIONS
 
 
@@ -88,7 +86,6 @@ class Bundle:
 
 
 def _check_kind(document: Document, node: yaml.Node, scope: BundleScope) -> None:
-    """Check that a bundle of a declared kind is used for that kind."""
     kind = document.word(node, get_args(BundleScope))
     if kind is not None and kind != scope:
         document.fault(node, f"a bundle of the kind `{kind}` cannot be used for a {scope}; use another file")

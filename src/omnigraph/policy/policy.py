@@ -195,7 +195,6 @@ class Outcome:
         return self.decision.allowed == self.case.expect_allowed
 
     def to_json(self) -> dict[str, object]:
-        """Return the public JSON form, the same on every surface."""
         expected = "allow" if self.case.expect_allowed else "deny"
         return {"id": self.case.id, "passed": self.passed, "expected": expected, "decision": self.decision.to_json()}
 
@@ -218,7 +217,6 @@ def load_cases(path: Path) -> tuple[Case, ...]:
 
 
 def run_cases(policy: Policy, cases: Sequence[Case]) -> tuple[Outcome, ...]:
-    """Return the outcome of each case."""
     return tuple(
         Outcome(case, policy.decide(case.actor, case.action, branch=case.branch, target=case.target_branch))
         for case in cases

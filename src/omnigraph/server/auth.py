@@ -70,7 +70,6 @@ class Tokens:
 
 
 def read_tokens() -> Tokens:
-    """Return the configured tokens."""
     if settings.read(_AWS):
         raise UsageError(f"{_AWS} is set, but this release reads no AWS secrets; use {_FILE} instead")
     file, text = settings.read(_FILE), settings.read(_JSON)
@@ -85,7 +84,6 @@ def read_tokens() -> Tokens:
 
 
 def token_files() -> tuple[Path, ...]:
-    """Return the files that tokens are read from."""
     file = settings.read(_FILE)
     return (Path(file),) if file else ()
 
@@ -124,7 +122,6 @@ class ReadOnlyPolicy(AllowAll):
     """The policy of a graph without one on a server with tokens: authenticated actors may read."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Deny everything but `read`."""
         if action != "read" or actor is None:
             raise PolicyDenied(
                 f"`{action}` is not allowed: the server has no policy for this graph, and lets actors only read; start"
@@ -138,7 +135,6 @@ class ReadOnlyPolicy(AllowAll):
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Hide no types from reads."""
         return frozenset() if action == "read" else frozenset(names)
 
 
@@ -154,7 +150,6 @@ class DecisionCache:
         self._hidden: dict[tuple[object, ...], frozenset[str]] = {}
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless the actor may perform the action."""
         # Scopes compare by the names in use; decisions depend on former names as well.
         key = (action, scope, scope.branch_names, scope.target_names, actor)
         if key not in self._denials:
@@ -169,7 +164,6 @@ class DecisionCache:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return the types on which the actor may not perform the action."""
         names = frozenset(names)
         key = (actor, action, names, branch)
         if key not in self._hidden:
@@ -177,11 +171,9 @@ class DecisionCache:
         return self._hidden[key]
 
     def is_protected(self, branch: PolicyBranch) -> bool:
-        """Return True if a branch is protected."""
         return self._policy.is_protected(branch)
 
     def sample_actors(self) -> Iterable[str]:
-        """Return representative actors."""
         return self._policy.sample_actors()
 
 

@@ -64,7 +64,6 @@ def log_to_stderr() -> None:
 
 
 def log_failure(error: BaseException, request_id: str) -> None:
-    """Log an internal error with its request id."""
     _log.error("failure", extra={"request_id": request_id, **describe_exception(error)})
 
 
@@ -97,7 +96,6 @@ class Metrics:
             buckets[-1] += 1
 
     def count(self, name: str) -> None:
-        """Increment a counter."""
         with self._lock:
             self._counts[name] += 1
 
@@ -167,7 +165,6 @@ class RequestLog:
 
 
 def request_log(scope: Scope) -> RequestLog:
-    """Return the log entry of a request."""
     log = scope[_SCOPE_KEY]
     assert isinstance(log, RequestLog)
     return log

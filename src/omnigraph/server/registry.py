@@ -84,11 +84,9 @@ class Configurable(Protocol):
 
     def read(self) -> Configuration:
         """Read the configuration; raises if it is invalid."""
-        ...
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes when the configuration changes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,6 @@ class Sources:
         return Configuration(tokens, checkers, load_server_policy(self.server_policy))
 
     def fingerprint(self) -> Hashable:
-        """Return a value that changes when one of the files changes."""
         paths = (*self.token_files, *self.policies.values(), self.server_policy)
         return tuple(fingerprint_files(path for path in paths if path is not None))
 
@@ -158,7 +155,6 @@ class ServedGraph:
 
     @property
     def checker(self) -> PolicyHook:
-        """The policy of the graph."""
         return session_of(self.graph).policy
 
     def stored(self) -> StoredQueries:
@@ -271,7 +267,6 @@ class GraphRegistry:
         return self.server_policy is not None and self.server_policy.decide(actor, "graph_list").allowed
 
     def close(self) -> None:
-        """Close all graphs."""
         for served in (*self.served.values(), *self.retired):
             served.graph.close()
 

@@ -57,7 +57,6 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, sockets: list[socket.socket]) -> None:
-        """Serve on sockets that listen."""
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self._serve(sockets))
 
@@ -163,7 +162,6 @@ def bind(address: str) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the address of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -107,7 +107,6 @@ class Service:
         self.admin_threads = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
 
     async def answer(self, route: Route, scope: Scope, receive: Receive) -> Response:
-        """Return the response of a request to a graph."""
         log, headers = request_log(scope), headers_by_name(scope)
         log.actor = actor = self.authenticate(headers)
         served = self.registry.find(scope["path_params"]["graph_id"], actor)
@@ -312,7 +311,6 @@ class Service:
             must_exit.cancel()
 
     def count(self, error: OmniGraphError) -> None:
-        """Count an error in the metrics."""
         name = names.CONFLICTS if error.code.startswith("conflict.") else _COUNTED.get(error.code)
         if name is not None:
             self.metrics.count(name)
