@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, get_type_hints
@@ -107,8 +107,7 @@ Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
 
 def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
     """Add the shared options to a command, which receives them as one `Target`, and `--json` if it returns `Output`."""
-    groups = _groups(get_type_hints(run))
-    parameters = own_parameters(run)
+    groups, parameters = _groups(_hints(run)), own_parameters(run)
     hints = {parameter.name: parameter.annotation for parameter in parameters}
     use = _target_use(hints.get("target"))
     positionals = [name for name, hint in hints.items() if _is_positional(hint)]
@@ -116,7 +115,7 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
-    if get_type_hints(run)["return"] is Output:
+    if _hints(run)["return"] is Output:
         added.insert(0, Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**values: Any) -> int:
@@ -148,18 +147,22 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
 
 def own_parameters(run: Callable[..., int | Output]) -> list[Parameter]:
     """Return the parameters of a command, with those of its groups; their order only matters for the help text."""
-    hints, parameters = get_type_hints(run, include_extras=True), []
+    hints, parameters = _hints(run), []
     groups = _groups(hints)
     for parameter in Signature.from_callable(run).parameters.values():
         if (group := groups.get(parameter.name)) is None:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
             continue
-        of_group = get_type_hints(group, include_extras=True)
         parameters += [
-            Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=of_group[item.name])
+            Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=_hints(group)[item.name])
             for item in fields(group)
         ]
     return parameters
+
+
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
 
 
 def _groups(hints: Mapping[str, Any]) -> dict[str, type[OptionGroup]]:

@@ -238,7 +238,6 @@ def diff(
 
 TypeName = Annotated[str, argument("TYPE", "The type of the entity.")]
 Key = Annotated[str, argument("KEY", "Its key or id; a JSON object for a key of several properties.")]
-LogLimit = Annotated[int, option("--limit", "N", "Maximum number of commits.", min=1)]
 
 
 def log(
@@ -247,7 +246,7 @@ def log(
     key: Key,
     branch: ReadBranch = None,
     at: Snapshot = None,
-    limit: LogLimit = ENTITY_LOG_COMMITS,
+    limit: Annotated[int, option("--limit", "N", "Maximum number of commits.", min=1)] = ENTITY_LOG_COMMITS,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
@@ -301,26 +300,24 @@ def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: 
     return f"commit {commit_id}{by} on {branch} at {format_time(created_at_us)}{_suffix(message)}"
 
 
-Cursor = Annotated[str | None, option("--cursor", "CURSOR", "Continue after this cursor.")]
-CursorFile = Annotated[
-    Path | None, option("--cursor-file", "FILE", "Continue after the cursor in this file, and keep the next one.")
-]
-Start = Annotated[str | None, option("--start", "PLACE", "`now`, `beginning` or `after:COMMIT`; default `now`.")]
-FeedCommitsMax = Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")]
 Out = Annotated[Path, option("--out", "FILE", "Output file; written atomically.")]
 
 
 def poll(
     target: Reads,
     branch: ReadBranch = None,
-    start: Start = None,
-    cursor: Cursor = None,
-    cursor_file: CursorFile = None,
+    start: Annotated[
+        str | None, option("--start", "PLACE", "`now`, `beginning` or `after:COMMIT`; default `now`.")
+    ] = None,
+    cursor: Annotated[str | None, option("--cursor", "CURSOR", "Continue after this cursor.")] = None,
+    cursor_file: Annotated[
+        Path | None, option("--cursor-file", "FILE", "Continue after the cursor in this file, and keep the next one.")
+    ] = None,
     page_token: PageToken = None,
     *,
     selection: Selection,
     limit: Limit = None,
-    commits_max: FeedCommitsMax = FEED_COMMITS,
+    commits_max: Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")] = FEED_COMMITS,
     as_json: Json = False,
 ) -> int:
     is_one_page = as_json or limit is not None or page_token is not None

@@ -27,23 +27,11 @@ if TYPE_CHECKING:
     from omnigraph.pipelines.scheduler.runner import ReadPipelines, ScheduleEvent
 
 File = Annotated[Path, option("-f --file", "FILE", "File with the pipelines.")]
-Name = Annotated[str | None, argument("NAME", "Pipeline; optional if the file has only one.")]
 Queries = Annotated[
     Path | None, option("--queries", "DIR", "`.gq` files of expectations; default: `queries` of the pipeline.")
 ]
 ReportDir = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rows that are left out.")]
-Sample = Annotated[int | None, option("--sample", "N", "Read N rows of each source; implies `--dry-run`.")]
-FullRefresh = Annotated[bool, switch("--full-refresh", "Read every source from its beginning.")]
-ScheduledFor = Annotated[
-    str | None, option("--scheduled-for", "TIME", "Time that a scheduler starts this run for; done once.")
-]
-MetricsFile = Annotated[
-    Path | None, option("--metrics-file", "FILE", "Write Prometheus metrics of the run to this file.")
-]
-After = Annotated[str | None, option("--after", "VALUE", "Read rows above this value of the incremental column.")]
-BackfillSource = Annotated[str | None, option("--source", "NAME", "Incremental source to read, if there are several.")]
 RunId = Annotated[str | None, option("--run", "RUN", "Run whose rows are loaded; by default all that wait.")]
-UpTo = Annotated[str | None, option("--up-to", "VALUE", "Read rows up to this value, which is included.")]
 ClusterRoot = Annotated[
     str | None, option("--cluster", "DIR|URI", "Use the pipelines, graphs and queries that a cluster applied.")
 ]
@@ -64,7 +52,7 @@ _STEPS = {
 class PipelineChoice(OptionGroup):
     """The pipelines of a file or a cluster, or one of them."""
 
-    pipeline_name: Name = None
+    pipeline_name: Annotated[str | None, argument("NAME", "Pipeline; optional if the file has only one.")] = None
     file: File = DEFAULT_FILE
     cluster: ClusterRoot = None
 
@@ -161,10 +149,14 @@ def run(
     target: Writes,
     choice: PipelineChoice,
     dry_run: DryRun = False,
-    sample: Sample = None,
-    full_refresh: FullRefresh = False,
-    scheduled_for: ScheduledFor = None,
-    metrics_file: MetricsFile = None,
+    sample: Annotated[int | None, option("--sample", "N", "Read N rows of each source; implies `--dry-run`.")] = None,
+    full_refresh: Annotated[bool, switch("--full-refresh", "Read every source from its beginning.")] = False,
+    scheduled_for: Annotated[
+        str | None, option("--scheduled-for", "TIME", "Time that a scheduler starts this run for; done once.")
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, option("--metrics-file", "FILE", "Write Prometheus metrics of the run to this file.")
+    ] = None,
     report: ReportDir = None,
     queries: Queries = None,
 ) -> Output:
@@ -192,9 +184,13 @@ def run(
 def backfill(
     target: Writes,
     choice: PipelineChoice,
-    after: After = None,
-    up_to: UpTo = None,
-    source: BackfillSource = None,
+    after: Annotated[
+        str | None, option("--after", "VALUE", "Read rows above this value of the incremental column.")
+    ] = None,
+    up_to: Annotated[str | None, option("--up-to", "VALUE", "Read rows up to this value, which is included.")] = None,
+    source: Annotated[
+        str | None, option("--source", "NAME", "Incremental source to read, if there are several.")
+    ] = None,
     dry_run: DryRun = False,
     report: ReportDir = None,
     queries: Queries = None,
@@ -360,14 +356,6 @@ def _time(record: RunRecord) -> str:
     return datetime.fromtimestamp(record.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
-Once = Annotated[bool, switch("--once", "Do what is due now, with its retries, and exit.")]
-Parallel = Annotated[int, option("--parallel", "N", "Pipelines that may run at once.")]
-
-MetricsPort = Annotated[
-    int | None, option("--metrics-port", "PORT", "Serve Prometheus metrics at this port; 0 picks a free one.")
-]
-MetricsHost = Annotated[str, option("--metrics-host", "HOST", "Address that metrics are served at.")]
-
 _RUNS_SHOWN = 3
 
 
@@ -375,12 +363,14 @@ def schedule(
     target: Writes,
     file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
-    once: Once = False,
+    once: Annotated[bool, switch("--once", "Do what is due now, with its retries, and exit.")] = False,
     dry_run: DryRun = False,
-    parallel: Parallel = SCHEDULE_RUNS_MAX,
+    parallel: Annotated[int, option("--parallel", "N", "Pipelines that may run at once.")] = SCHEDULE_RUNS_MAX,
     report: ReportDir = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    metrics_port: Annotated[
+        int | None, option("--metrics-port", "PORT", "Serve Prometheus metrics at this port; 0 picks a free one.")
+    ] = None,
+    metrics_host: Annotated[str, option("--metrics-host", "HOST", "Address that metrics are served at.")] = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
     from omnigraph.pipelines.metrics import PipelineMetrics, serving_metrics

@@ -19,10 +19,6 @@ Bundle = Annotated[Path | None, argument("BUNDLE", "The bundle, a YAML file; a c
 GraphId = Annotated[str | None, option("--graph", "ID", "Graph of the cluster.")]
 For = Annotated[Scope, switch("--for", "Kind of bundle: graph or server.")]
 Tests = Annotated[Path, option("--tests", "FILE", "Test cases with their expected decisions.")]
-Actor = Annotated[str, option("--actor", "NAME", "Actor to decide for.")]
-Action = Annotated[str, option("--action", "ACTION", "Action to decide on.")]
-Branch = Annotated[str | None, option("--branch", "NAME", "Branch that is read or written.")]
-Target = Annotated[str | None, option("--target-branch", "NAME", "Branch that is created, deleted or merged into.")]
 
 
 def validate(bundle: Bundle = None, scope: For = "graph", cluster: OfCluster = None, graph: GraphId = None) -> Output:
@@ -49,11 +45,13 @@ def run_tests(
 
 
 def explain(
-    actor: Actor,
-    action: Action,
+    actor: Annotated[str, option("--actor", "NAME", "Actor to decide for.")],
+    action: Annotated[str, option("--action", "ACTION", "Action to decide on.")],
     bundle: Bundle = None,
-    branch: Branch = None,
-    target_branch: Target = None,
+    branch: Annotated[str | None, option("--branch", "NAME", "Branch that is read or written.")] = None,
+    target_branch: Annotated[
+        str | None, option("--target-branch", "NAME", "Branch that is created, deleted or merged into.")
+    ] = None,
     scope: For = "graph",
     cluster: OfCluster = None,
     graph: GraphId = None,

@@ -15,7 +15,6 @@ from omnigraph.cli.load import Delimiter, Edges, Nodes, files_by_type, separator
 from omnigraph.cli.options import (
     Branch,
     DataLoss,
-    Drops,
     Json,
     Master,
     Message,
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
     from omnigraph.public_values import SchemaReceipt
 
 
-StoredQueriesOf = Annotated[
-    Path | None, option("--queries", "DIR", "Refuse a schema that breaks a stored query in this directory.")
-]
-Old = Annotated[Path | None, option("--against", "FILE", "Plan from this schema instead of a graph's.")]
-
-
 def _schema_path(option: Path | None, argument: str | None) -> Path:
     """Return the file of a schema, which is given after `--schema` or as an argument."""
     if option is not None and argument is not None:
@@ -55,7 +48,7 @@ def plan(
     target: Reads,
     schema_file: SchemaArgument = None,
     schema: SchemaFile = None,
-    against: Old = None,
+    against: Annotated[Path | None, option("--against", "FILE", "Plan from this schema instead of a graph's.")] = None,
     allow_data_loss: DataLoss = False,
     branch: Branch = "main",
     as_json: Json = False,
@@ -90,8 +83,12 @@ def apply(
     schema_file: SchemaArgument = None,
     schema: SchemaFile = None,
     allow_data_loss: DataLoss = False,
-    allow_drops: Drops = False,
-    queries: StoredQueriesOf = None,
+    allow_drops: Annotated[
+        bool, switch("--allow-drops", "Do not ask before types, properties and rules are dropped.")
+    ] = False,
+    queries: Annotated[
+        Path | None, option("--queries", "DIR", "Refuse a schema that breaks a stored query in this directory.")
+    ] = None,
     branch: Branch = "main",
     message: Message = None,
     engine: Where = "auto",
@@ -165,18 +162,15 @@ def show(
     return 0
 
 
-Inputs = Annotated[
-    list[str] | None, argument("FILES", "NDJSON, Parquet or CSV: files, directories, globs or addresses of objects.")
-]
-Out = Annotated[Path | None, option("--out", "FILE", "Write the schema to this new file.")]
-
-
 def infer(
-    files: Inputs = None,
+    files: Annotated[
+        list[str] | None,
+        argument("FILES", "NDJSON, Parquet or CSV: files, directories, globs or addresses of objects."),
+    ] = None,
     node: Nodes = None,
     edge: Edges = None,
     delimiter: Delimiter = None,
-    out: Out = None,
+    out: Annotated[Path | None, option("--out", "FILE", "Write the schema to this new file.")] = None,
     engine: Where = "auto",
     master: Master = None,
 ) -> Output:
@@ -197,15 +191,13 @@ def infer(
     return Output(document, [line])
 
 
-Schema = Annotated[Path | None, option("--schema", "FILE", "The schema of the new graph.")]
-Force = Annotated[bool, switch("--force", "Replace a leftover `_schema.pg`; an existing graph is never replaced.")]
-
-
 def init(
     target: Writes,
     schema_file: SchemaArgument = None,
-    schema: Schema = None,
-    force: Force = False,
+    schema: Annotated[Path | None, option("--schema", "FILE", "The schema of the new graph.")] = None,
+    force: Annotated[
+        bool, switch("--force", "Replace a leftover `_schema.pg`; an existing graph is never replaced.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster
