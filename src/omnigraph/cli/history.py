@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +15,11 @@ from omnigraph.cli.history_output import DateProperties, date_properties, draw_h
 from omnigraph.cli.options import (
     CommitId,
     Json,
-    Limit,
     Names,
-    PageToken,
+    OptionGroup,
     ReadBranch,
-    Selection,
     Snapshot,
+    Types,
     argument,
     option,
     switch,
@@ -42,6 +42,26 @@ from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMI
 
 if TYPE_CHECKING:
     from omnigraph.public_values import Commit
+
+
+Limit = Annotated[int | None, option("--limit", "N", "Show at most N changes.")]
+PageToken = Annotated[
+    str | None, option("--page-token", "TOKEN", "Continue where the last page ended; `--json` shows the token.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(OptionGroup):
+    """The changes that a command shows."""
+
+    kinds: Annotated[list[str] | None, option("--kind", "NAME", "Only `node` or only `edge` entities.")] = None
+    types: Types = None
+    ops: Annotated[list[str] | None, option("--op", "NAME", "Only `insert`, `update` or `delete`; repeatable.")] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a graph's method."""
+        return {"kinds": self.kinds, "types": self.types, "ops": self.ops}
 
 
 def block_lines(block: Mapping[str, Any], dates: DateProperties, *, is_continued: bool = False) -> Iterator[str]:
@@ -88,22 +108,14 @@ def change_line(change: Mapping[str, Any]) -> str:
 def values_text(change: Mapping[str, Any]) -> str:
     """Return the values that an insert brings, or that an update changes."""
     before, after = change.get("before"), change.get("after")
-    return ", ".join(_updated_values(before, after) if before and after else _inserted_values(after))
-
-
-def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
-    members = after["properties"].items() if after else ()
-    return [f"{name} {short_json(value)}" for name, value in members if value is not None]
-
-
-def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    old, new = _values(before), _values(after)
-    # A commit that changed a type's properties has no row images, so both have the same members.
-    return [f"{name} {short_json(old[name])} → {short_json(new[name])}" for name in new if old[name] != new[name]]
-
-
-def _values(image: Mapping[str, Any]) -> dict[str, Any]:
-    return {**image.get("endpoints", {}), **image["properties"]}
+    if before and after:
+        # A commit that changed a type's properties has no row images, so both have the same members.
+        old, new = ({**image.get("endpoints", {}), **image["properties"]} for image in (before, after))
+        texts = [f"{name} {short_json(old[name])} → {short_json(new[name])}" for name in new if old[name] != new[name]]
+    else:
+        members = after["properties"].items() if after else ()
+        texts = [f"{name} {short_json(value)}" for name, value in members if value is not None]
+    return ", ".join(texts)
 
 
 CommitsMax = Annotated[int | None, option("--limit", "N", "Maximum number of commits.", min=1)]

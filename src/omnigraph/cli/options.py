@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -80,33 +79,7 @@ class ReadState(OptionGroup):
 Json = Annotated[bool, switch("--json", "Print the result, or the error, as JSON.")]
 Shape = Annotated[Format | None, option("--format", "NAME", "Output format: table, kv, csv, jsonl or json.")]
 
-SchemaFile = Annotated[Path | None, option("--schema", "FILE", "The new schema.")]
-SchemaArgument = Annotated[str | None, argument("SCHEMA", "The file of the schema, instead of `--schema`.")]
-Against = Annotated[Path | None, option("--schema", "FILE", "Schema to check the queries against.")]
-DataLoss = Annotated[bool, switch("--allow-data-loss", "Allow steps that delete data for good, in history too.")]
-
 Where = Annotated[Literal["auto", "local", "spark"], option("--engine", "NAME", "Where to run: auto, local or spark.")]
 Master = Annotated[str | None, option("--master", "URL", "Spark master; default `local[*]`.")]
-
 Types = Annotated[list[str] | None, option("--type", "NAME", "Only this type; repeatable.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection(OptionGroup):
-    """The changes that a command shows."""
-
-    kinds: Annotated[list[str] | None, option("--kind", "NAME", "Only `node` or only `edge` entities.")] = None
-    types: Types = None
-    ops: Annotated[list[str] | None, option("--op", "NAME", "Only `insert`, `update` or `delete`; repeatable.")] = None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a graph's method."""
-        return {"kinds": self.kinds, "types": self.types, "ops": self.ops}
-
-
-Limit = Annotated[int | None, option("--limit", "N", "Show at most N changes.")]
-PageToken = Annotated[
-    str | None, option("--page-token", "TOKEN", "Continue where the last page ended; `--json` shows the token.")
-]
 DryRun = Annotated[bool, switch("--dry-run", "Show what would happen; write nothing.")]

@@ -129,13 +129,9 @@ def open_missing_streams() -> None:
 def echo_styled(head: str, colour: str, rest: str = "") -> None:
     """Print a message on standard error whose beginning is coloured on a terminal."""
     styled = typer.style(escape_controls(head), fg=colour, bold=True)
+    is_colourless = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with suppress(OSError):
-        typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless() else None)
-
-
-def is_colourless() -> bool:
-    """Return True if the environment disables colours."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless else None)
 
 
 def echo_bytes(chunks: Iterable[bytes]) -> None:

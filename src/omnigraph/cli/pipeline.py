@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 
@@ -97,30 +97,18 @@ def validate(target: Reads, choice: PipelineChoice, queries: Queries = None) -> 
 
 
 def plan(target: Reads, choice: PipelineChoice) -> Output:
-    plans = _plan(target, choice.select())
+    plans = [plan for _, plan in _plans(target, choice)]
     lines = (line for item in plans for line in _plan_lines(item))
     return Output({"pipelines": [item.to_json() for item in plans]}, lines)
 
 
 def status(target: Reads, choice: PipelineChoice) -> Output:
-    selected = choice.select()
-    plans = _plan(target, selected)
-    entries = [_read_book(target, item, choice.cluster) for item in selected]
-    shown = [
-        {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
-        for item, entry in zip(plans, entries, strict=True)
-    ]
-    rows = (
-        [
-            item.pipeline,
-            _status(item, entry),
-            "" if item.last_run is None else _time(item.last_run),
-            "" if item.last_run is None else item.last_run.commit_id,
-            item.schedule or "",
-            item.next_run or "",
-        ]
-        for item, entry in zip(plans, entries, strict=True)
-    )
+    shown, rows = [], []
+    for item, plan in _plans(target, choice):
+        entry = _read_book(target, item, choice.cluster)
+        last = ["", ""] if plan.last_run is None else [_time(plan.last_run), plan.last_run.commit_id]
+        rows.append([plan.pipeline, _status(plan, entry), *last, plan.schedule or "", plan.next_run or ""])
+        shown.append({**plan.to_json(), "scheduled": None if entry is None else entry.to_json()})
     columns = ["pipeline", "status", "last run", "commit", "schedule", "next run"]
     return Output({"pipelines": shown}, table(columns, rows))
 
@@ -164,21 +152,10 @@ def run(
 
     due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = choice.select_one()
-    target.announce(item.graph_uri)
+    options = {"dry_run": dry_run, "sample": sample, "full_refresh": full_refresh, "scheduled_for": due}
     with _writing_metrics(metrics_file, item.declaration.name) as reports:
-        with item.open(target, writes=True) as graph, progress_bar():
-            result = pipeline.run(
-                graph,
-                item.declaration,
-                dry_run=dry_run,
-                sample=sample,
-                full_refresh=full_refresh,
-                scheduled_for=due,
-                report=report,
-                queries=queries or item.queries,
-            )
-        reports.append(result)
-    return _run_output(result)
+        reports.append(_run(target, item, pipeline.run, report, queries, **options))
+    return _run_output(reports[0])
 
 
 def backfill(
@@ -199,19 +176,8 @@ def backfill(
 
     if after is None and up_to is None:
         raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
-    item = choice.select_one()
-    target.announce(item.graph_uri)
-    with item.open(target, writes=True) as graph, progress_bar():
-        result = pipeline.run(
-            graph,
-            item.declaration,
-            backfill=(after, up_to),
-            source=source,
-            dry_run=dry_run,
-            report=report,
-            queries=queries or item.queries,
-        )
-    return _run_output(result)
+    options = {"backfill": (after, up_to), "source": source, "dry_run": dry_run}
+    return _run_output(_run(target, choice.select_one(), pipeline.run, report, queries, **options))
 
 
 def retry_rejected(
@@ -223,12 +189,7 @@ def retry_rejected(
 ) -> Output:
     from omnigraph import pipeline
 
-    item = choice.select_one()
-    target.announce(item.graph_uri)
-    with item.open(target, writes=True) as graph, progress_bar():
-        result = pipeline.retry_rejected(
-            graph, item.declaration, run_id=run_id, report=report, queries=queries or item.queries
-        )
+    result = _run(target, choice.select_one(), pipeline.retry_rejected, report, queries, run_id=run_id)
     return _run_output(result)
 
 
@@ -273,14 +234,26 @@ class Selected:
         return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
 
 
-def _plan(target: Target, selected: list[Selected]) -> list[RunPlan]:
+def _plans(target: Target, choice: PipelineChoice) -> Iterator[tuple[Selected, RunPlan]]:
     from omnigraph import pipeline
 
-    plans = []
-    for item in selected:
+    for item in choice.select():
         with item.open(target) as graph:
-            plans.append(pipeline.plan_run(graph, item.declaration))
-    return plans
+            plan = pipeline.plan_run(graph, item.declaration)
+        yield item, plan
+
+
+def _run(
+    target: Target,
+    item: Selected,
+    run: Callable[..., RunReport],
+    report: Path | None,
+    queries: Path | None,
+    **options: Any,
+) -> RunReport:
+    target.announce(item.graph_uri)
+    with item.open(target, writes=True) as graph, progress_bar():
+        return run(graph, item.declaration, report=report, queries=queries or item.queries, **options)
 
 
 @contextmanager

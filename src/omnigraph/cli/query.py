@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import (
-    Against,
     Branch,
     DryRun,
     Format,
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
+Against = Annotated[Path | None, option("--schema", "FILE", "Schema to check the queries against.")]
 Query = Annotated[str | None, argument("QUERY", "A `.gq` file, the text of a query, or `-` for standard input.")]
 
 

@@ -12,20 +12,7 @@ import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.load import Delimiter, Edges, Nodes, files_by_type, separator
-from omnigraph.cli.options import (
-    Branch,
-    DataLoss,
-    Json,
-    Master,
-    Message,
-    SchemaArgument,
-    SchemaFile,
-    Snapshot,
-    Where,
-    argument,
-    option,
-    switch,
-)
+from omnigraph.cli.options import Branch, Json, Master, Message, Snapshot, Where, argument, option, switch
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import OmniGraphError, UsageError
@@ -33,6 +20,11 @@ from omnigraph.errors import OmniGraphError, UsageError
 if TYPE_CHECKING:
     from omnigraph.lang.migrate import MigrationPlan
     from omnigraph.public_values import SchemaReceipt
+
+
+SchemaFile = Annotated[Path | None, option("--schema", "FILE", "The new schema.")]
+SchemaArgument = Annotated[str | None, argument("SCHEMA", "The file of the schema, instead of `--schema`.")]
+DataLoss = Annotated[bool, switch("--allow-data-loss", "Allow steps that delete data for good, in history too.")]
 
 
 def _schema_path(option: Path | None, argument: str | None) -> Path:

@@ -131,24 +131,18 @@ def server_url(server: str, config: Config) -> str:
     return config.servers[server].rstrip("/")
 
 
-def cluster_root(cluster: str, config: Config) -> str:
-    """Return the folder or storage of a cluster, by its name in `config.yaml` or its location."""
-    return config.clusters.get(cluster, cluster)
-
-
 def open_ledger(cluster: str) -> Ledger:
     """Return the ledger of a cluster, by its name in `config.yaml` or its location."""
     from omnigraph.cluster.applied_state import storage_of
     from omnigraph.cluster.ledger import Ledger
 
-    return Ledger(storage_of(cluster_root(cluster, read_config())))
+    return Ledger(storage_of(read_config().clusters.get(cluster, cluster)))
 
 
 def _with_profile_cluster(flags: Flags, config: Config) -> Flags:
     """Return flags with the cluster of their profile, unless another graph was named."""
     profile = config.profiles.get(flags.profile or "")
-    is_named = any((flags.uri, flags.store, flags.server, flags.cluster))
-    if profile is None or profile.cluster is None or is_named:
+    if profile is None or profile.cluster is None or any((flags.uri, flags.store, flags.server, flags.cluster)):
         return flags
     return replace(flags, cluster=profile.cluster, graph=flags.graph or profile.default_graph)
 
@@ -167,7 +161,7 @@ def _from_flags(flags: Flags, config: Config) -> Location | None:
             raise UsageError(f"a graph, `{stores[0]}`, and a cluster were given; give one of them")
         from omnigraph.cluster.applied_state import locate_graph
 
-        return Direct(locate_graph(cluster_root(flags.cluster, config), flags.graph))
+        return Direct(locate_graph(config.clusters.get(flags.cluster, flags.cluster), flags.graph))
     if stores and flags.server is not None:
         raise UsageError(f"a graph on storage, `{stores[0]}`, and a server were given; give one of them")
     if stores:
@@ -239,8 +233,7 @@ class Target:
     def is_named(self) -> bool:
         """Whether a graph was named on the command line."""
         flags = self.flags
-        named = (flags.uri, flags.store, flags.server, flags.profile, flags.cluster)
-        return any(flag is not None for flag in named)
+        return {flags.uri, flags.store, flags.server, flags.profile, flags.cluster} != {None}
 
     @property
     def is_known(self) -> bool:

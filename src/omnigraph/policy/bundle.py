@@ -106,14 +106,11 @@ def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "
         _check_kind(document, fields["kind"], scope)
     groups = _groups(document, fields.get("groups"))
     branches = fields.get("protected_branches")
-    protected = frozenset(document.texts(branches)) if branches is not None and not _is_empty(branches) else frozenset()
+    is_empty = isinstance(branches, yaml.SequenceNode) and not branches.value
+    protected = frozenset(() if branches is None or is_empty else document.texts(branches))
     rules = _rules(document, fields.get("rules"), groups, scope)
     document.finish()
     return Bundle(name, groups, protected, rules)
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.SequenceNode) and not node.value
 
 
 def _groups(document: Document, node: yaml.Node | None) -> dict[str, tuple[str, ...]]:
