@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,27 +187,32 @@ def changes(
     names: Names = "now",
     as_json: Json = False,
 ) -> int:
-    # With paging options or JSON output return one page, otherwise the whole commit.
-    is_one_page = as_json or limit is not None or page_token is not None
-    size = CHANGE_PAGE_CHANGES if limit is None else limit
-    is_continued = False
     dates: DateProperties | None = None
     with target.open_to_read() as graph:
-        while True:
-            page = graph.commit_changes(
-                commit_id, **selection.arguments, limit=size, page_token=page_token, names=names
-            )
+        read = partial(graph.commit_changes, commit_id, **selection.arguments, names=names)
+        for page in _pages(read, limit, as_json, page_token=page_token):
             if as_json:
                 print_json(page.to_json())
                 return 0
+            is_continued = dates is not None
             dates = date_properties(graph) if dates is None else dates
             echo_lines(block_lines(page.block.to_json(), dates, is_continued=is_continued))
-            is_continued, page_token = True, page.next_page_token
-            if is_one_page or page_token is None:
-                break
-    if page_token is not None:
-        echo_page_token(page_token)
+    if page.next_page_token is not None:
+        echo_page_token(page.next_page_token)
     return 0
+
+
+def _pages(
+    read: Callable[..., Any], limit: int | None, as_json: bool, *, page_token: str | None, **begin: Any
+) -> Iterator[Any]:
+    """Yield the pages of changes: with paging options or JSON output one, otherwise all."""
+    is_one_page = as_json or limit is not None or page_token is not None
+    read = partial(read, limit=CHANGE_PAGE_CHANGES if limit is None else limit)
+    page = read(page_token=page_token, **begin)
+    yield page
+    while page.next_page_token is not None and not is_one_page:
+        page = read(page_token=page.next_page_token)
+        yield page
 
 
 def echo_page_token(token: str | None) -> None:
@@ -332,23 +338,13 @@ def poll(
     commits_max: Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")] = FEED_COMMITS,
     as_json: Json = False,
 ) -> int:
-    is_one_page = as_json or limit is not None or page_token is not None
-    size = CHANGE_PAGE_CHANGES if limit is None else limit
     last_commit_id: str | None = None
     dates: DateProperties | None = None
     if cursor_file is not None:
         cursor, start = read_cursor(cursor_file, cursor or page_token, start)
     with target.open_to_read() as graph:
-        while True:
-            page = graph.changes(
-                branch or "main",
-                start=start,
-                cursor=cursor,
-                page_token=page_token,
-                **selection.arguments,
-                limit=size,
-                commits_max=commits_max,
-            )
+        read = partial(graph.changes, branch or "main", **selection.arguments, commits_max=commits_max)
+        for page in _pages(read, limit, as_json, page_token=page_token, start=start, cursor=cursor):
             if as_json:
                 print_json(page.to_json())
                 keep_cursor(cursor_file, page.cursor)
@@ -358,11 +354,8 @@ def poll(
                 commit_id = str(block.cause["graph_commit_id"])
                 echo_lines(block_lines(block.to_json(), dates or {}, is_continued=commit_id == last_commit_id))
                 last_commit_id = commit_id
-            start, cursor, page_token = None, None, page.next_page_token
-            if is_one_page or page_token is None:
-                break
     if page.cursor is None:
-        echo_page_token(page_token)
+        echo_page_token(page.next_page_token)
     else:
         if cursor_file is None:
             echo(f"cursor {page.cursor}")

@@ -136,22 +136,16 @@ Diagram = Annotated[
 ]
 
 
-def show(
-    target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg", as_json: Json = False
-) -> int:
+def show(target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg") -> Output:
     with target.open_to_read() as graph:
-        source = graph.schema.read(branch, at=at)
-    if as_json:
-        print_json({"schema_source": source})
-    elif format_ == "pg":
-        echo(source.removesuffix("\n"))
-    else:
+        source = text = graph.schema.read(branch, at=at)
+    if format_ != "pg":
         from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
 
         render = render_mermaid if format_ == "mermaid" else render_dot
-        echo(render(compile_new_schema(Source("schema.pg", source)).catalog), nl=False)
-    return 0
+        text = render(compile_new_schema(Source("schema.pg", source)).catalog)
+    return Output({"schema_source": source}, [text.removesuffix("\n")])
 
 
 def infer(

@@ -26,6 +26,7 @@ from omnigraph.store.objects.uri import Location
 FOLDER: Final = "__cluster"
 STATE_FOLDER: Final = f"{FOLDER}/state"
 PAYLOAD_FOLDER: Final = f"{FOLDER}/resources"
+LOCK_FOLDER: Final = f"{FOLDER}/locks"
 VERSION: Final = 1
 # Other objects of the folder, such as a copy by hand, are no revisions.
 _REVISION: Final = re.compile(r"[0-9]{12}\.json")
@@ -140,6 +141,7 @@ class Ledger:
     def __init__(self, storage: str) -> None:
         self.root = Location.parse(storage)
         self.objects = Objects(self.root)
+        self.locks = NumberedLocks(self.objects, LOCK_FOLDER)
         self._newest = 0
 
     def graph_uri(self, graph_id: str) -> str:
@@ -332,13 +334,10 @@ def forget_lost(state: AppliedState, findings: Iterable[Finding]) -> AppliedStat
     return replace(state, resources=resources, statuses=statuses)
 
 
-LOCK_FOLDER: Final = f"{FOLDER}/locks"
-
-
 def read_lock(ledger: Ledger) -> LockInfo | None:
     """Return the newest lock, held or released, or None if there never was one."""
     try:
-        return _locks(ledger).read()
+        return ledger.locks.read()
     except LockUnreadable as failure:
         raise _unreadable_error(failure) from None
 
@@ -347,7 +346,7 @@ def read_lock(ledger: Ledger) -> LockInfo | None:
 def hold_lock(ledger: Ledger, operation: str, actor: str | None) -> Iterator[ClusterLock]:
     """Hold the lock of a cluster; raises `ClusterError` with `state_lock_held` while another operation holds it."""
     try:
-        lock = _locks(ledger).acquire(operation, actor)
+        lock = ledger.locks.acquire(operation, actor)
     except LockUnreadable as failure:
         raise _unreadable_error(failure) from None
     except LockHeld as failure:
@@ -368,12 +367,8 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
         raise cluster_error("state_lock_id_mismatch", LOCK_FOLDER, message)
     # The next number is created as released, so the holder notices that it has lost before its next change.
-    if not _locks(ledger).release_by_force(current, actor):
+    if not ledger.locks.release_by_force(current, actor):
         raise cluster_error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")
-
-
-def _locks(ledger: Ledger) -> NumberedLocks:
-    return NumberedLocks(ledger.objects, LOCK_FOLDER)
 
 
 def _unreadable_error(failure: LockUnreadable) -> ClusterError:

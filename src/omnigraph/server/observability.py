@@ -85,7 +85,6 @@ class Metrics:
             self.in_flight += 1
 
     def end(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record a finished request."""
         with self._lock:
             self.in_flight -= 1
             self._requests[(("method", method), ("route", route), ("status", str(status)))] += 1

@@ -96,7 +96,6 @@ def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
 
 
 def query_parameters(takes: type, shapes: dict[str, Schema]) -> list[dict[str, Any]]:
-    """Return the members of an input as query parameters."""
     shape = input_schema(takes, shapes)
     required = set(shape.get("required", ()))
     return [

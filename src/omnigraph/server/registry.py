@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -170,17 +170,10 @@ class ServedGraph:
             session.policy = DecisionCache(session.policy)
         return graph
 
-    def track_request(self) -> AbstractContextManager[None]:
-        """Record that a request uses the graph."""
-        return _listed(object(), self.requests)
-
-    def track_operation(self, operation_id: str) -> AbstractContextManager[None]:
-        """Record an operation as in flight for the duration of its request."""
-        return _listed(operation_id, self.in_flight_operations)
-
 
 @contextmanager
-def _listed(item: T, items: list[T]) -> Iterator[None]:
+def listed(item: T, items: list[T]) -> Iterator[None]:
+    """Keep an item in a list, such as that of the requests in flight, while it lasts."""
     items.append(item)
     try:
         yield
@@ -427,12 +420,10 @@ class Reconcilers:
 
     @property
     def rounds(self) -> int:
-        """The rounds of all graphs so far."""
         return self._ended_rounds + sum(item.rounds for item in self._running.values())
 
     @property
     def failures(self) -> int:
-        """The rounds that failed."""
         return self._ended_failures + sum(item.failures for item in self._running.values())
 
     def follow(self, graphs: Iterable[Graph]) -> None:

@@ -167,7 +167,6 @@ def address_of(listening: socket.socket) -> str:
 
 
 def open_service(registry: GraphRegistry) -> Service:
-    """Return a service with the configured limits."""
     threads = settings.read_integer("OMNIGRAPH_SERVER_THREADS", least=1)
     hosts = read_allowed_hosts(has_tokens=bool(registry.tokens.entries))
     return Service(registry, read_admission(), threads, hosts=hosts)

@@ -119,7 +119,6 @@ class Host:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def start(self, exchange: Exchange, when_done: Callable[[], None]) -> None:
-        """Run the application on a request."""
         task = asyncio.get_running_loop().create_task(exchange.run(self._app, when_done))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
