@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -101,9 +102,7 @@ def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -
     from omnigraph.server.auth import AuthMode, read_tokens, token_files
     from omnigraph.server.registry import open_cluster_registry
 
-    def auth_mode(has_tokens: bool, has_policy: bool) -> AuthMode:
-        return AuthMode(has_tokens, has_policy, is_unauthenticated)
-
+    auth_mode = partial(AuthMode, is_unauthenticated=is_unauthenticated)
     requires_all = requires_all or is_set(settings.read("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
     sources = AppliedSources(open_ledger(location), read_tokens, auth_mode, token_files())
     return open_cluster_registry(sources, requires_all=requires_all)

@@ -10,6 +10,7 @@ import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -145,9 +146,10 @@ class DecisionCache:
     """The policy of one request: caches decisions, so that each is made, and logged, once."""
 
     def __init__(self, policy: PolicyHook) -> None:
+        self.is_protected, self.sample_actors = policy.is_protected, policy.sample_actors
         self._policy = policy
         self._denials: dict[tuple[object, ...], PolicyDenied | None] = {}
-        self._hidden: dict[tuple[object, ...], frozenset[str]] = {}
+        self._hidden_types = cache(policy.hidden_types)
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
         # Scopes compare by the names in use; decisions depend on former names as well.
@@ -164,17 +166,7 @@ class DecisionCache:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        names = frozenset(names)
-        key = (actor, action, names, branch)
-        if key not in self._hidden:
-            self._hidden[key] = self._policy.hidden_types(actor, action, names, branch)
-        return self._hidden[key]
-
-    def is_protected(self, branch: PolicyBranch) -> bool:
-        return self._policy.is_protected(branch)
-
-    def sample_actors(self) -> Iterable[str]:
-        return self._policy.sample_actors()
+        return self._hidden_types(actor, action, frozenset(names), branch)
 
 
 @dataclass(frozen=True, slots=True)
