@@ -38,19 +38,28 @@ class _ArrowWithoutPandas(MetaPathFinder):
         return spec
 
 
+class _NoPandas(MetaPathFinder):
+    """Import hook that hides pandas."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ImportError(f"{fullname} is not loaded yet")
+        return None
+
+
 def _load_without_pandas(load: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Load Arrow, and let it ask for pandas while that is hidden."""
     load(module)
     import pyarrow.lib
 
-    if "pandas" in sys.modules:
-        return
-    # An import of a module that is None here fails.
-    sys.modules["pandas"] = None  # type: ignore[assignment]
+    refusal = _NoPandas()
+    sys.meta_path.insert(0, refusal)
     try:
         pyarrow.lib.array([0])
     finally:
-        del sys.modules["pandas"]
+        sys.meta_path.remove(refusal)
 
 
 _is_cli_process: Final = Event()
