@@ -153,14 +153,8 @@ class Cluster:
             stored = self._require_state()
             swept = sweep(self.ledger, stored.state)
             assert lock is not None
-            applied = Apply(self.ledger, lock, desired, self.actor, stored).run(swept)
-        members = {
-            **applied.plan.to_json(),
-            "converged": applied.is_converged,
-            "state_written": applied.is_written,
-            "state_revision": applied.stored.state.revision,
-        }
-        return self._report((*applied.findings, *desired.findings), **members)
+            members, findings = Apply(self.ledger, lock, desired, self.actor, stored).run(swept)
+        return self._report((*findings, *desired.findings), **members)
 
     def approve(self, address: str, reason: str = "") -> Report:
         """Approve the deletion of a graph, in exactly the form that the current plan has."""
