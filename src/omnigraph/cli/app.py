@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -153,8 +153,9 @@ def own_parameters(run: Callable[..., int | Output]) -> list[Parameter]:
         if (group := groups.get(parameter.name)) is None:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
             continue
+        of_group = _hints(cast(Hashable, group))
         parameters += [
-            Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=_hints(group)[item.name])
+            Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=of_group[item.name])
             for item in fields(group)
         ]
     return parameters

@@ -305,12 +305,10 @@ def _origin_cells(commit: Commit | None, ids: Mapping[str, str]) -> list[str]:
 
 
 def _parse_key(text: str) -> str | dict[str, Any]:
-    if not text.startswith("{"):
-        return text
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        return text
+    with suppress(ValueError):
+        if text.startswith("{"):
+            return dict(json.loads(text))
+    return text
 
 
 def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: int, message: str | None) -> str:

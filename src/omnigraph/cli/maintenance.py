@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -301,11 +302,8 @@ def parse_time(text: str | None) -> datetime | None:
     """
     if text is None:
         return None
-    try:
+    with suppress(ValueError):
         written = datetime.fromisoformat(text.strip())
-    except ValueError:
-        pass
-    else:
         return written if written.tzinfo else written.replace(tzinfo=UTC)
     from omnigraph import clock
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -308,13 +308,11 @@ def _run_lines(report: RunReport) -> Iterator[str]:
 
 
 def _parse_time(text: str) -> datetime:
-    try:
+    with suppress(ValueError):
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise UsageError(f"`{text}` is not a time with a zone; write it as 2026-11-17T02:00:00Z", value=text)
-    return moment
+        if moment.tzinfo is not None:
+            return moment
+    raise UsageError(f"`{text}` is not a time with a zone; write it as 2026-11-17T02:00:00Z", value=text)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -141,11 +142,10 @@ def _resolve_unknown_effect(error: OmniGraphError) -> Steps[None]:
 
 def _operation_fields(outcome: Response | NoResponse) -> dict[str, Any]:
     # A proxy may respond instead of the server; ignore what is not JSON.
-    try:
-        data = outcome.json() if isinstance(outcome, Response) and outcome.status == 200 else None
-    except ValueError:
-        data = None
-    return data if isinstance(data, dict) else {}
+    with suppress(ValueError):
+        if isinstance(outcome, Response) and outcome.status == 200 and isinstance(data := outcome.json(), dict):
+            return data
+    return {}
 
 
 class LineBuffer:

@@ -9,6 +9,7 @@ import hmac
 import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -247,11 +248,10 @@ def host_name(header: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def read_allowed_hosts(*, has_tokens: bool) -> AllowedHosts:
