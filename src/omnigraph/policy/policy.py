@@ -134,15 +134,9 @@ class Policy:
         if actor is None or actor not in self._actors or action not in actions_of(self.scope):
             return None
         # Rules see only whether a branch is protected, so all unprotected branches share a cache entry.
-        request = AccessRequest(
-            actor,
-            action,
-            branch is not None,
-            target is not None,
-            type_name,
-            branch is not None and self.is_protected(branch),
-            target is not None and self.is_protected(target),
-        )
+        is_branch_protected = None if branch is None else self.is_protected(branch)
+        is_target_protected = None if target is None else self.is_protected(target)
+        request = AccessRequest(actor, action, is_branch_protected, is_target_protected, type_name)
         return self._rule_cache.get_or_create(request, lambda: self._compiled.rule_for(request))
 
 
