@@ -19,7 +19,7 @@ from omnigraph.cluster.recovery import write_sidecar
 from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.graph import session_of
 from omnigraph.server.auth import AuthMode, Tokens
-from omnigraph.server.registry import GraphRegistry, Reconcilers, open_cluster_registry
+from omnigraph.server.registry import GraphRegistry, Reconcilers, listed, open_cluster_registry
 from tests.support.cluster_folder import QUERIES, SCHEMA, cluster, deploy, write_folder
 
 pytestmark = pytest.mark.slow
@@ -306,7 +306,7 @@ def test_retired_graph_is_closed_after_its_last_request(tmp_path: Path) -> None:
     deploy(folder)
     with served(folder) as registry:
         item = registry.find("b", None)
-        with item.track_request():
+        with listed(object(), item.requests):
             delete_graph(folder, keep="a", delete="b")
             registry.reload()
             registry.close_retired()

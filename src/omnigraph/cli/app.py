@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from inspect import Parameter, Signature
 from itertools import zip_longest
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -44,6 +44,7 @@ from omnigraph.errors import Effect, GraphError, OmniGraphError, OutputError, Us
 from omnigraph.extras import missing_extra
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
+T = TypeVar("T")
 # The environment variable by which shells request completions; Click derives its name from the command's name.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 
@@ -107,16 +108,15 @@ Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
 
 def bind_target(path: str, capability: Capability, run: Callable[..., int | Output]) -> Callable[..., int]:
     """Add the shared options to a command, which receives them as one `Target`, and `--json` if it returns `Output`."""
-    groups = _groups(get_type_hints(run))
-    parameters = own_parameters(run)
+    groups, parameters = _groups(_hints(run)), own_parameters(run)
     hints = {parameter.name: parameter.annotation for parameter in parameters}
-    use = _target_use(hints.get("target"))
-    positionals = [name for name, hint in hints.items() if _is_positional(hint)]
+    use = _metadata(hints.get("target"), TargetUse)
+    positionals = [name for name, hint in hints.items() if _metadata(hint, ArgumentInfo) is not None]
     added = _parameters(capability, use)
     if "master" in hints:
         hint = Annotated[list[str] | None, _CONF]
         added.insert(0, Parameter("conf", Parameter.KEYWORD_ONLY, default=None, annotation=hint))
-    if get_type_hints(run)["return"] is Output:
+    if _hints(run)["return"] is Output:
         added.insert(0, Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
 
     def call(**values: Any) -> int:
@@ -134,12 +134,10 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
             values["master"] = values["master"] or "local[*]"
         for name, group in groups.items():
             values[name] = group(**{member.name: values.pop(member.name) for member in fields(group)})
-        with _spark_options(conf):
-            run_once = partial(_run, run, values, as_json=as_json)
-            if use is None or not use.writes:
-                return run_once()
-            with hide_text(quiet=quiet):
-                return _run_write(run_once)
+        writes = use is not None and use.writes
+        with _spark_options(conf), hide_text(quiet=writes and quiet), _report_effect() if writes else nullcontext():
+            result = run(**values)
+            return result if isinstance(result, int) else result.print(as_json=as_json)
 
     shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
@@ -148,13 +146,13 @@ def bind_target(path: str, capability: Capability, run: Callable[..., int | Outp
 
 def own_parameters(run: Callable[..., int | Output]) -> list[Parameter]:
     """Return the parameters of a command, with those of its groups; their order only matters for the help text."""
-    hints, parameters = get_type_hints(run, include_extras=True), []
+    hints, parameters = _hints(run), []
     groups = _groups(hints)
     for parameter in Signature.from_callable(run).parameters.values():
         if (group := groups.get(parameter.name)) is None:
             parameters.append(parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY))
             continue
-        of_group = get_type_hints(group, include_extras=True)
+        of_group = _hints(cast(Hashable, group))
         parameters += [
             Parameter(item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=of_group[item.name])
             for item in fields(group)
@@ -162,16 +160,18 @@ def own_parameters(run: Callable[..., int | Output]) -> list[Parameter]:
     return parameters
 
 
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
+
+
 def _groups(hints: Mapping[str, Any]) -> dict[str, type[OptionGroup]]:
     return {name: hint for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, OptionGroup)}
 
 
-@contextmanager
-def _spark_options(conf: Sequence[str] | None) -> Iterator[None]:
-    """Set the options of `--conf`."""
+def _spark_options(conf: Sequence[str] | None) -> AbstractContextManager[None]:
     if not conf:
-        yield
-        return
+        return nullcontext()
     from omnigraph.spark.session import with_process_options
 
     options: dict[str, str] = {}
@@ -182,31 +182,26 @@ def _spark_options(conf: Sequence[str] | None) -> Iterator[None]:
                 f"`--conf {text}` is not a setting of Spark; write `--conf spark.NAME=VALUE`", option="--conf"
             )
         options[name] = value
-    with with_process_options(options):
-        yield
+    return with_process_options(options)
 
 
-def _run(run: Callable[..., int | Output], values: Mapping[str, Any], *, as_json: bool) -> int:
-    result = run(**values)
-    return result if isinstance(result, int) else result.print(as_json=as_json)
-
-
-def _run_write(run: Callable[[], int]) -> int:
+@contextmanager
+def _report_effect() -> Iterator[None]:
     """Run a write command; if its output fails, the error's `effect` says whether the write was applied."""
     from omnigraph.manifest.publish import Publication, watched
 
     publication = Publication()
     try:
         with watched(publication):
-            return run()
+            yield
     except OutputError as error:
         # A server, or an operation without a publish, may have applied it unnoticed.
         error.effect = Effect.APPLIED if publication.close() is not None else Effect.UNKNOWN
         raise
 
 
-def _is_positional(hint: object) -> bool:
-    return any(isinstance(item, ArgumentInfo) for item in getattr(hint, "__metadata__", ()))
+def _metadata(hint: object, kind: type[T]) -> T | None:
+    return next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, kind)), None)
 
 
 class _GraphFirst(TyperCommand):
@@ -233,10 +228,6 @@ class _GraphFirst(TyperCommand):
             if rows:
                 with formatter.section(f"{kind.capitalize()}s"):
                     formatter.write_dl(rows)
-
-
-def _target_use(hint: object) -> TargetUse | None:
-    return next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, TargetUse)), None)
 
 
 def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:

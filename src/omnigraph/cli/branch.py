@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from omnigraph.cli.app import Destroys, Reads, Writes
@@ -27,11 +28,7 @@ from omnigraph.cli.options import (
     Master,
     Message,
     OptionGroup,
-    Ours,
     ReadBranch,
-    ResolutionFile,
-    Take,
-    Theirs,
     Where,
     argument,
     option,
@@ -106,10 +103,19 @@ def delete_branch(target: Destroys, name: BranchName) -> Output:
 class ResolutionOptions(OptionGroup):
     """How conflicts are resolved: by a file, for all alike, and one by one."""
 
-    resolutions: ResolutionFile = None
-    ours: Ours = False
-    theirs: Theirs = False
-    take: Take = None
+    resolutions: Annotated[
+        Path | None, option("--resolutions", "FILE", "File with conflict resolutions; `-` reads standard input.")
+    ] = None
+    ours: Annotated[bool, switch("--ours", "Resolve conflicts with the values of the branch that is written.")] = False
+    theirs: Annotated[bool, switch("--theirs", "Resolve conflicts with the values that are brought in.")] = False
+    take: Annotated[
+        list[str] | None,
+        option(
+            "--take",
+            "TYPE[:ID][.PROPERTY]=SIDE",
+            "Resolve one conflict, of a schema without an id: ours or theirs; repeatable.",
+        ),
+    ] = None
 
     def resolutions_for(self, target: Target, run_dry: Callable[[Any, Any], MergeReceipt]) -> ResolutionsInput:
         """Return the resolutions of the file, and those of the other options for conflicts that a dry run finds."""
@@ -140,16 +146,11 @@ class ResolutionOptions(OptionGroup):
                     return resolutions
 
 
-Source = Annotated[str, argument("SOURCE", "Branch to merge.")]
-Into = Annotated[str, option("--into", "NAME", "Branch to merge into.")]
-DeleteBranch = Annotated[bool, switch("--delete-branch", "Delete the source after the merge.")]
-
-
 def merge(
     target: Writes,
-    source: Source,
-    into: Into = "main",
-    delete_branch: DeleteBranch = False,
+    source: Annotated[str, argument("SOURCE", "Branch to merge.")],
+    into: Annotated[str, option("--into", "NAME", "Branch to merge into.")] = "main",
+    delete_branch: Annotated[bool, switch("--delete-branch", "Delete the source after the merge.")] = False,
     dry_run: DryRun = False,
     *,
     options: ResolutionOptions,

@@ -21,8 +21,6 @@ Address = Annotated[str, argument("ADDRESS", "Resource to approve, such as `grap
 LockId = Annotated[str, argument("LOCK_ID", "ID of the lock, as `cluster status` shows it.")]
 Reason = Annotated[str, option("--reason", "TEXT", "Why it is approved; kept in the ledger.")]
 Limit = Annotated[int, option("--limit", "N", "Number of revisions to show.", min=1)]
-Watch = Annotated[bool, switch("--watch", "Look again and again, and show drift when it changes.")]
-Every = Annotated[int, option("--every", "SECONDS", "With `--watch`: time between looks.", min=1)]
 
 
 def validate(config: ConfigDir = Path()) -> Output:
@@ -51,8 +49,10 @@ def diff(config: ConfigDir = Path()) -> Output:
 
 def refresh(
     config: ConfigDir = Path(),
-    watch: Watch = False,
-    every: Every = CLUSTER_WATCH_SECONDS,
+    watch: Annotated[bool, switch("--watch", "Look again and again, and show drift when it changes.")] = False,
+    every: Annotated[
+        int, option("--every", "SECONDS", "With `--watch`: time between looks.", min=1)
+    ] = CLUSTER_WATCH_SECONDS,
     actor: Actor = None,
     as_json: Json = False,
 ) -> int:

@@ -78,7 +78,6 @@ class Config:
 
 
 def home() -> Path:
-    """Return the configuration directory."""
     directory = settings.read("OMNIGRAPH_HOME")
     return Path(directory) if directory else Path("~").expanduser() / ".omnigraph"
 
@@ -245,7 +244,6 @@ def token_variable(name: str) -> str:
 
 
 def server_name(url: str, config: Config) -> str | None:
-    """Return the configured name of a server, by its URL."""
     return next((name for name, address in config.servers.items() if address.rstrip("/") == url.rstrip("/")), None)
 
 
@@ -262,7 +260,6 @@ def token_for(url: str, config: Config, environment: Mapping[str, str] = os.envi
 
 
 def store_token(name: str, token: str) -> Path:
-    """Store the token of a server; return the path of the file."""
     credentials = _read_credentials(home() / CREDENTIALS_NAME)
     if not credentials.has_section(name):
         credentials.add_section(name)

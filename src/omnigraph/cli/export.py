@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from omnigraph.engine.entity_lookup import Blob
 
 
-FileShape = Annotated[
-    Literal["ndjson", "parquet", "csv", "graphml", "gexf", "dot", "cypher"],
-    option("--format", "NAME", "Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
-]
-Jsonl = Annotated[bool, switch("--jsonl", "NDJSON, which is the default.", hidden=True)]
-Out = Annotated[
-    str | None, option("--out", "DIR", "New directory, or `s3://…`, `gs://…` or `az://…` prefix, for the files.")
-]
-
-
 def snapshot(target: Reads, branch: ReadBranch = None, at: Snapshot = None) -> Output:
     with target.open_to_read() as graph:
         document = graph.snapshot(branch or "main", at=at).to_json()
@@ -45,9 +35,14 @@ def export(
     target: Reads,
     state: ReadState,
     types: Types = None,
-    format_: FileShape = "ndjson",
-    jsonl: Jsonl = False,
-    out: Out = None,
+    format_: Annotated[
+        Literal["ndjson", "parquet", "csv", "graphml", "gexf", "dot", "cypher"],
+        option("--format", "NAME", "Output format: ndjson, parquet, csv, graphml, gexf, dot or cypher."),
+    ] = "ndjson",
+    jsonl: Annotated[bool, switch("--jsonl", "NDJSON, which is the default.", hidden=True)] = False,
+    out: Annotated[
+        str | None, option("--out", "DIR", "New directory, or `s3://…`, `gs://…` or `az://…` prefix, for the files.")
+    ] = None,
     engine: Where = "auto",
     master: Master = None,
 ) -> int:
@@ -104,9 +99,6 @@ Entity = Annotated[str, argument("ENTITY", "`node` or `edge`.")]
 TypeName = Annotated[str, argument("TYPE", "Name of the type.")]
 EntityId = Annotated[str, argument("ID", "The id of the entity.")]
 PropertyName = Annotated[str, argument("PROPERTY", "The property that holds the blob.")]
-Offset = Annotated[int, option("--offset", "N", "First byte to read.")]
-Length = Annotated[int | None, option("--length", "N", "Number of bytes to read; default all.")]
-BlobOut = Annotated[Path | None, option("--out", "FILE", "Write to this file, not to standard output.")]
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -118,9 +110,9 @@ def get(
     entity_id: EntityId,
     property_name: PropertyName,
     state: ReadState,
-    offset: Offset = 0,
-    length: Length = None,
-    out: BlobOut = None,
+    offset: Annotated[int, option("--offset", "N", "First byte to read.")] = 0,
+    length: Annotated[int | None, option("--length", "N", "Number of bytes to read; default all.")] = None,
+    out: Annotated[Path | None, option("--out", "FILE", "Write to this file, not to standard output.")] = None,
 ) -> int:
     if offset < 0 or (length is not None and length < 1) or offset + (length or 0) > _OFFSET_MAX:
         raise UsageError(

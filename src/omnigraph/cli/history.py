@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +16,11 @@ from omnigraph.cli.history_output import DateProperties, date_properties, draw_h
 from omnigraph.cli.options import (
     CommitId,
     Json,
-    Limit,
     Names,
-    PageToken,
+    OptionGroup,
     ReadBranch,
-    Selection,
     Snapshot,
+    Types,
     argument,
     option,
     switch,
@@ -42,6 +43,26 @@ from omnigraph.limits import CHANGE_PAGE_CHANGES, ENTITY_LOG_COMMITS, FEED_COMMI
 
 if TYPE_CHECKING:
     from omnigraph.public_values import Commit
+
+
+Limit = Annotated[int | None, option("--limit", "N", "Show at most N changes.")]
+PageToken = Annotated[
+    str | None, option("--page-token", "TOKEN", "Continue where the last page ended; `--json` shows the token.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(OptionGroup):
+    """The changes that a command shows."""
+
+    kinds: Annotated[list[str] | None, option("--kind", "NAME", "Only `node` or only `edge` entities.")] = None
+    types: Types = None
+    ops: Annotated[list[str] | None, option("--op", "NAME", "Only `insert`, `update` or `delete`; repeatable.")] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a graph's method."""
+        return {"kinds": self.kinds, "types": self.types, "ops": self.ops}
 
 
 def block_lines(block: Mapping[str, Any], dates: DateProperties, *, is_continued: bool = False) -> Iterator[str]:
@@ -88,22 +109,14 @@ def change_line(change: Mapping[str, Any]) -> str:
 def values_text(change: Mapping[str, Any]) -> str:
     """Return the values that an insert brings, or that an update changes."""
     before, after = change.get("before"), change.get("after")
-    return ", ".join(_updated_values(before, after) if before and after else _inserted_values(after))
-
-
-def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
-    members = after["properties"].items() if after else ()
-    return [f"{name} {short_json(value)}" for name, value in members if value is not None]
-
-
-def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    old, new = _values(before), _values(after)
-    # A commit that changed a type's properties has no row images, so both have the same members.
-    return [f"{name} {short_json(old[name])} → {short_json(new[name])}" for name in new if old[name] != new[name]]
-
-
-def _values(image: Mapping[str, Any]) -> dict[str, Any]:
-    return {**image.get("endpoints", {}), **image["properties"]}
+    if before and after:
+        # A commit that changed a type's properties has no row images, so both have the same members.
+        old, new = ({**image.get("endpoints", {}), **image["properties"]} for image in (before, after))
+        texts = [f"{name} {short_json(old[name])} → {short_json(new[name])}" for name in new if old[name] != new[name]]
+    else:
+        members = after["properties"].items() if after else ()
+        texts = [f"{name} {short_json(value)}" for name, value in members if value is not None]
+    return ", ".join(texts)
 
 
 CommitsMax = Annotated[int | None, option("--limit", "N", "Maximum number of commits.", min=1)]
@@ -174,27 +187,32 @@ def changes(
     names: Names = "now",
     as_json: Json = False,
 ) -> int:
-    # With paging options or JSON output return one page, otherwise the whole commit.
-    is_one_page = as_json or limit is not None or page_token is not None
-    size = CHANGE_PAGE_CHANGES if limit is None else limit
-    is_continued = False
     dates: DateProperties | None = None
     with target.open_to_read() as graph:
-        while True:
-            page = graph.commit_changes(
-                commit_id, **selection.arguments, limit=size, page_token=page_token, names=names
-            )
+        read = partial(graph.commit_changes, commit_id, **selection.arguments, names=names)
+        for page in _pages(read, limit, as_json, page_token=page_token):
             if as_json:
                 print_json(page.to_json())
                 return 0
+            is_continued = dates is not None
             dates = date_properties(graph) if dates is None else dates
             echo_lines(block_lines(page.block.to_json(), dates, is_continued=is_continued))
-            is_continued, page_token = True, page.next_page_token
-            if is_one_page or page_token is None:
-                break
-    if page_token is not None:
-        echo_page_token(page_token)
+    if page.next_page_token is not None:
+        echo_page_token(page.next_page_token)
     return 0
+
+
+def _pages(
+    read: Callable[..., Any], limit: int | None, as_json: bool, *, page_token: str | None, **begin: Any
+) -> Iterator[Any]:
+    """Yield the pages of changes: with paging options or JSON output one, otherwise all."""
+    is_one_page = as_json or limit is not None or page_token is not None
+    read = partial(read, limit=CHANGE_PAGE_CHANGES if limit is None else limit)
+    page = read(page_token=page_token, **begin)
+    yield page
+    while page.next_page_token is not None and not is_one_page:
+        page = read(page_token=page.next_page_token)
+        yield page
 
 
 def echo_page_token(token: str | None) -> None:
@@ -238,7 +256,6 @@ def diff(
 
 TypeName = Annotated[str, argument("TYPE", "The type of the entity.")]
 Key = Annotated[str, argument("KEY", "Its key or id; a JSON object for a key of several properties.")]
-LogLimit = Annotated[int, option("--limit", "N", "Maximum number of commits.", min=1)]
 
 
 def log(
@@ -247,7 +264,7 @@ def log(
     key: Key,
     branch: ReadBranch = None,
     at: Snapshot = None,
-    limit: LogLimit = ENTITY_LOG_COMMITS,
+    limit: Annotated[int, option("--limit", "N", "Maximum number of commits.", min=1)] = ENTITY_LOG_COMMITS,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
@@ -288,12 +305,10 @@ def _origin_cells(commit: Commit | None, ids: Mapping[str, str]) -> list[str]:
 
 
 def _parse_key(text: str) -> str | dict[str, Any]:
-    if not text.startswith("{"):
-        return text
-    try:
-        return dict(json.loads(text))
-    except ValueError:
-        return text
+    with suppress(ValueError):
+        if text.startswith("{"):
+            return dict(json.loads(text))
+    return text
 
 
 def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: int, message: str | None) -> str:
@@ -301,45 +316,33 @@ def _commit_line(commit_id: str, actor: str | None, branch: str, created_at_us: 
     return f"commit {commit_id}{by} on {branch} at {format_time(created_at_us)}{_suffix(message)}"
 
 
-Cursor = Annotated[str | None, option("--cursor", "CURSOR", "Continue after this cursor.")]
-CursorFile = Annotated[
-    Path | None, option("--cursor-file", "FILE", "Continue after the cursor in this file, and keep the next one.")
-]
-Start = Annotated[str | None, option("--start", "PLACE", "`now`, `beginning` or `after:COMMIT`; default `now`.")]
-FeedCommitsMax = Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")]
 Out = Annotated[Path, option("--out", "FILE", "Output file; written atomically.")]
 
 
 def poll(
     target: Reads,
     branch: ReadBranch = None,
-    start: Start = None,
-    cursor: Cursor = None,
-    cursor_file: CursorFile = None,
+    start: Annotated[
+        str | None, option("--start", "PLACE", "`now`, `beginning` or `after:COMMIT`; default `now`.")
+    ] = None,
+    cursor: Annotated[str | None, option("--cursor", "CURSOR", "Continue after this cursor.")] = None,
+    cursor_file: Annotated[
+        Path | None, option("--cursor-file", "FILE", "Continue after the cursor in this file, and keep the next one.")
+    ] = None,
     page_token: PageToken = None,
     *,
     selection: Selection,
     limit: Limit = None,
-    commits_max: FeedCommitsMax = FEED_COMMITS,
+    commits_max: Annotated[int, option("--max-commits", "N", "Maximum number of commits to read.")] = FEED_COMMITS,
     as_json: Json = False,
 ) -> int:
-    is_one_page = as_json or limit is not None or page_token is not None
-    size = CHANGE_PAGE_CHANGES if limit is None else limit
     last_commit_id: str | None = None
     dates: DateProperties | None = None
     if cursor_file is not None:
         cursor, start = read_cursor(cursor_file, cursor or page_token, start)
     with target.open_to_read() as graph:
-        while True:
-            page = graph.changes(
-                branch or "main",
-                start=start,
-                cursor=cursor,
-                page_token=page_token,
-                **selection.arguments,
-                limit=size,
-                commits_max=commits_max,
-            )
+        read = partial(graph.changes, branch or "main", **selection.arguments, commits_max=commits_max)
+        for page in _pages(read, limit, as_json, page_token=page_token, start=start, cursor=cursor):
             if as_json:
                 print_json(page.to_json())
                 keep_cursor(cursor_file, page.cursor)
@@ -349,11 +352,8 @@ def poll(
                 commit_id = str(block.cause["graph_commit_id"])
                 echo_lines(block_lines(block.to_json(), dates or {}, is_continued=commit_id == last_commit_id))
                 last_commit_id = commit_id
-            start, cursor, page_token = None, None, page.next_page_token
-            if is_one_page or page_token is None:
-                break
     if page.cursor is None:
-        echo_page_token(page_token)
+        echo_page_token(page.next_page_token)
     else:
         if cursor_file is None:
             echo(f"cursor {page.cursor}")

@@ -177,17 +177,13 @@ def value_lines(conflict: Mapping[str, Any]) -> Iterator[str]:
     >>> list(value_lines({"properties": ["team"], **images}))
     ['team: ours "sky", theirs "land"']
     """
-    images = [conflict.get(side) for side in SIDES]
-    if any(image is None for image in images):
+    images = [conflict[side] for side in SIDES if conflict.get(side) is not None]
+    if len(images) < len(SIDES):
         return
     for name in conflict.get("properties", ()):
-        values = [_member(image, name) for image in images]
+        values = [{**image, **image.get("properties", {}), **image.get("endpoints", {})}.get(name) for image in images]
         shown = ", ".join(f"{side} {short_json(value)}" for side, value in zip(SIDES, values, strict=True))
         yield f"{name}: {shown}"
-
-
-def _member(image: Any, name: str) -> object:
-    return {**image, **image.get("properties", {}), **image.get("endpoints", {})}.get(name)
 
 
 def resolve_conflicts(

@@ -12,19 +12,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from omnigraph.cli.app import Destroys, Writes
-from omnigraph.cli.options import (
-    Branch,
-    From,
-    Master,
-    Merging,
-    Message,
-    OptionGroup,
-    Types,
-    Where,
-    argument,
-    option,
-    switch,
-)
+from omnigraph.cli.options import Branch, Master, Message, OptionGroup, Types, Where, argument, option, switch
 from omnigraph.cli.output import Output, commit_line, echo, plural, progress_bar, table
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
@@ -35,55 +23,54 @@ if TYPE_CHECKING:
     from omnigraph.public_values import IngestReceipt
 
 
-Data = Annotated[
-    list[str] | None,
-    option(
-        "--data",
-        "FILE",
-        "NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
-    ),
-]
-Files = Annotated[list[str] | None, argument("FILE", "NDJSON, as with `--data`.")]
 Nodes = Annotated[list[str] | None, option("--node", "TYPE=FILE", "Parquet or CSV with nodes of one type; repeatable.")]
 Edges = Annotated[
     list[str] | None, option("--edge", "TYPE=FILE[:FROM->TO]", "The same for edges; FROM and TO are columns.")
 ]
-Maps = Annotated[list[str] | None, option("--map", "TYPE.COLUMN=PROPERTY", "A column by another name; repeatable.")]
 Delimiter = Annotated[
     str | None, option("--delimiter", "C", "What separates the fields of CSV files; `tab` for a tab.")
 ]
-Duplicates = Annotated[
-    Literal["error", "first", "last"],
-    option("--on-duplicate", "NAME", "Equal keys in the input: `error`, or load `first` or `last`."),
-]
-Job = Annotated[str | None, option("--job-id", "ID", "Apply a load with this ID at most once.")]
-Errors = Annotated[
-    Literal["fail", "quarantine"], option("--on-error", "NAME", "Invalid entities: `fail`, or `quarantine`.")
-]
 MaxErrors = Annotated[int, option("--max-errors", "N", "Fail if more entities than this are quarantined.")]
-Report = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rejected entities.")]
-Embed = Annotated[bool, switch("--embed", "Compute `@embed` vectors that the input lacks.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions(OptionGroup):
     """What `load` takes, and its former name."""
 
-    files: Files = None
-    data: Data = None
-    mode: Merging = "merge"
+    files: Annotated[list[str] | None, argument("FILE", "NDJSON, as with `--data`.")] = None
+    data: Annotated[
+        list[str] | None,
+        option(
+            "--data",
+            "FILE",
+            "NDJSON, also `.gz` or `.zst`: file, directory, glob, `s3://…`, `gs://…`, `az://…` or `-`; repeatable.",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["append", "merge", "overwrite"],
+        option("--mode", "NAME", "`append` new entities, `merge` by id, or `overwrite` whole types."),
+    ] = "merge"
     node: Nodes = None
     edge: Edges = None
-    maps: Maps = None
+    maps: Annotated[
+        list[str] | None, option("--map", "TYPE.COLUMN=PROPERTY", "A column by another name; repeatable.")
+    ] = None
     delimiter: Delimiter = None
     branch: Branch = "main"
-    from_branch: From = None
-    job_id: Job = None
-    on_error: Errors = "fail"
-    on_duplicate: Duplicates = "error"
+    from_branch: Annotated[
+        str | None, option("--from", "NAME", "If the branch does not exist, create it from this one.")
+    ] = None
+    job_id: Annotated[str | None, option("--job-id", "ID", "Apply a load with this ID at most once.")] = None
+    on_error: Annotated[
+        Literal["fail", "quarantine"], option("--on-error", "NAME", "Invalid entities: `fail`, or `quarantine`.")
+    ] = "fail"
+    on_duplicate: Annotated[
+        Literal["error", "first", "last"],
+        option("--on-duplicate", "NAME", "Equal keys in the input: `error`, or load `first` or `last`."),
+    ] = "error"
     max_errors: MaxErrors = LOAD_ERRORS_MAX
-    report: Report = None
-    embed: Embed = False
+    report: Annotated[Path | None, option("--report", "DIR", "Directory for the report and rejected entities.")] = None
+    embed: Annotated[bool, switch("--embed", "Compute `@embed` vectors that the input lacks.")] = False
     message: Message = None
     engine: Where = "auto"
     master: Master = None
@@ -263,20 +250,17 @@ def _report_lines(result: LoadReport, report: Path | None) -> Iterator[str]:
     yield f"{_target_branch(result)} {plane} in {rate}, {_commit_of(result)}"
 
 
-All = Annotated[bool, switch("--reembed-all", "Also replace vectors of other models, and those set by hand.")]
-Clean = Annotated[bool, switch("--clean", "Delete the vectors.")]
-Select = Annotated[
-    list[str] | None, option("--select", "[TYPE:]FIELD=VALUE", "Only entities with this value; repeatable.")
-]
-
-
 def embed(
     target: Writes,
     branch: Branch = "main",
     types: Types = None,
-    reembed_all: All = False,
-    clean: Clean = False,
-    select: Select = None,
+    reembed_all: Annotated[
+        bool, switch("--reembed-all", "Also replace vectors of other models, and those set by hand.")
+    ] = False,
+    clean: Annotated[bool, switch("--clean", "Delete the vectors.")] = False,
+    select: Annotated[
+        list[str] | None, option("--select", "[TYPE:]FIELD=VALUE", "Only entities with this value; repeatable.")
+    ] = None,
     message: Message = None,
     engine: Where = "auto",
     master: Master = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,19 +67,17 @@ def _pending_lines(indexes: Iterable[tuple[str, PendingIndex]]) -> Iterator[str]
         yield f"pending: the index of {type_key}.{pending.spec.column}: {pending.reason}"
 
 
-Keep = Annotated[int | None, option("--keep", "N", "Keep the newest N commits of each branch.")]
-OlderThan = Annotated[str | None, option("--older-than", "AGE", "Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")]
-Confirm = Annotated[bool, switch("--confirm", "Delete; without it, only show the retention policy.")]
-Preview = Annotated[bool, switch("--dry-run", "Show what would be deleted, and its size; delete nothing.")]
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def cleanup(
     target: Destroys,
-    keep: Keep = None,
-    older_than: OlderThan = None,
-    dry_run: Preview = False,
-    confirmed: Confirm = False,
+    keep: Annotated[int | None, option("--keep", "N", "Keep the newest N commits of each branch.")] = None,
+    older_than: Annotated[
+        str | None, option("--older-than", "AGE", "Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")
+    ] = None,
+    dry_run: Annotated[bool, switch("--dry-run", "Show what would be deleted, and its size; delete nothing.")] = False,
+    confirmed: Annotated[bool, switch("--confirm", "Delete; without it, only show the retention policy.")] = False,
     as_json: Json = False,
 ) -> int:
     age = None if older_than is None else parse_duration(older_than)
@@ -144,17 +143,12 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-RepairConfirm = Annotated[bool, switch("--confirm", "Adopt maintenance of other tools that was verified.")]
-Force = Annotated[bool, switch("--force", "With `--confirm`: also adopt all other changes.")]
-Discard = Annotated[bool, switch("--discard", "With `--confirm`: discard the changes.")]
-
-
 def repair(
     target: Writes,
     branch: Branch = "main",
-    confirm: RepairConfirm = False,
-    force: Force = False,
-    discard: Discard = False,
+    confirm: Annotated[bool, switch("--confirm", "Adopt maintenance of other tools that was verified.")] = False,
+    force: Annotated[bool, switch("--force", "With `--confirm`: also adopt all other changes.")] = False,
+    discard: Annotated[bool, switch("--discard", "With `--confirm`: discard the changes.")] = False,
     message: Message = None,
 ) -> Output:
     if confirm:
@@ -203,10 +197,7 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     yield f"{'OK' if report.is_sound else 'the graph is damaged'}; {unreferenced}"
 
 
-StoreUri = Annotated[str, argument("URI", "The store: a path, `s3://…`, `gs://…` or `az://…`.")]
-
-
-def doctor(uri: StoreUri) -> Output:
+def doctor(uri: Annotated[str, argument("URI", "The store: a path, `s3://…`, `gs://…` or `az://…`.")]) -> Output:
     from omnigraph.graph import check_store
 
     report = check_store(uri)
@@ -272,23 +263,18 @@ def upgrade(target: Writes) -> Output:
     return Output({"uri": target.address, **report.to_json()}, [line])
 
 
-KindName = Annotated[
-    str | None,
-    option("--kind", "NAME", "rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."),
-]
-By = Annotated[str | None, option("--actor", "NAME", "Only operations of this actor.")]
-Since = Annotated[str | None, option("--since", "WHEN", "Only since this timestamp or age: 90s, 15m, 6h, 7d.")]
-Until = Annotated[str | None, option("--until", "WHEN", "Only before this timestamp or age.")]
-EntriesMax = Annotated[int | None, option("--limit", "N", "Maximum number of entries.", min=1)]
-
-
 def list_entries(
     target: Reads,
-    kind: KindName = None,
-    by: By = None,
-    since: Since = None,
-    until: Until = None,
-    limit: EntriesMax = None,
+    kind: Annotated[
+        str | None,
+        option("--kind", "NAME", "rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded."),
+    ] = None,
+    by: Annotated[str | None, option("--actor", "NAME", "Only operations of this actor.")] = None,
+    since: Annotated[
+        str | None, option("--since", "WHEN", "Only since this timestamp or age: 90s, 15m, 6h, 7d.")
+    ] = None,
+    until: Annotated[str | None, option("--until", "WHEN", "Only before this timestamp or age.")] = None,
+    limit: Annotated[int | None, option("--limit", "N", "Maximum number of entries.", min=1)] = None,
 ) -> Output:
     begins, ends = parse_time(since), parse_time(until)
     with target.store_to_read() as graph:
@@ -316,11 +302,8 @@ def parse_time(text: str | None) -> datetime | None:
     """
     if text is None:
         return None
-    try:
+    with suppress(ValueError):
         written = datetime.fromisoformat(text.strip())
-    except ValueError:
-        pass
-    else:
         return written if written.tzinfo else written.replace(tzinfo=UTC)
     from omnigraph import clock
 

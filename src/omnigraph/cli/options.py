@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -43,19 +42,13 @@ class OptionGroup:
     """Base of the options that several commands share: a command with a parameter of such a type has its fields."""
 
 
-Mode = Literal["append", "merge", "overwrite"]
-
-
 def is_query_text(text: str) -> bool:
     """Return True for the text of a query; every query has a brace, but for a `delete … where …`."""
     return "{" in text or text.startswith("delete ")
 
 
-Store = Annotated[str | None, option("--store", "URI", "URI of the graph.")]
 Branch = Annotated[str, option("--branch", "NAME", "Branch to write to.")]
 ReadBranch = Annotated[str | None, option("--branch", "NAME", "Branch to read; default `main`.")]
-Merging = Annotated[Mode, option("--mode", "NAME", "`append` new entities, `merge` by id, or `overwrite` whole types.")]
-From = Annotated[str | None, option("--from", "NAME", "If the branch does not exist, create it from this one.")]
 OfCluster = Annotated[
     str | None, option("--cluster", "CLUSTER", "Take what is applied to this cluster; `--graph` chooses one.")
 ]
@@ -86,58 +79,7 @@ class ReadState(OptionGroup):
 Json = Annotated[bool, switch("--json", "Print the result, or the error, as JSON.")]
 Shape = Annotated[Format | None, option("--format", "NAME", "Output format: table, kv, csv, jsonl or json.")]
 
-Query = Annotated[str | None, argument("QUERY", "A `.gq` file, the text of a query, or `-` for standard input.")]
-Name = Annotated[str | None, argument("NAME", "Name of the query to run, if there are several.")]
-QueryFile = Annotated[Path | None, option("--query", "FILE", "File with queries, or `-`.")]
-QueryText = Annotated[str | None, option("-e --query-string", "GQ", "Text of a query.")]
-Params = Annotated[str | None, option("--params", "JSON", "Parameters, as a JSON object.")]
-ParamsFile = Annotated[
-    Path | None, option("--params-file", "FILE", "File with the parameters; `-` reads standard input.")
-]
-SchemaFile = Annotated[Path | None, option("--schema", "FILE", "The new schema.")]
-SchemaArgument = Annotated[str | None, argument("SCHEMA", "The file of the schema, instead of `--schema`.")]
-Against = Annotated[Path | None, option("--schema", "FILE", "Schema to check the queries against.")]
-DataLoss = Annotated[bool, switch("--allow-data-loss", "Allow steps that delete data for good, in history too.")]
-
-Drops = Annotated[bool, switch("--allow-drops", "Do not ask before types, properties and rules are dropped.")]
-
 Where = Annotated[Literal["auto", "local", "spark"], option("--engine", "NAME", "Where to run: auto, local or spark.")]
 Master = Annotated[str | None, option("--master", "URL", "Spark master; default `local[*]`.")]
-
-Kinds = Annotated[list[str] | None, option("--kind", "NAME", "Only `node` or only `edge` entities.")]
 Types = Annotated[list[str] | None, option("--type", "NAME", "Only this type; repeatable.")]
-Ops = Annotated[list[str] | None, option("--op", "NAME", "Only `insert`, `update` or `delete`; repeatable.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection(OptionGroup):
-    """The changes that a command shows."""
-
-    kinds: Kinds = None
-    types: Types = None
-    ops: Ops = None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a graph's method."""
-        return {"kinds": self.kinds, "types": self.types, "ops": self.ops}
-
-
-Limit = Annotated[int | None, option("--limit", "N", "Show at most N changes.")]
-PageToken = Annotated[
-    str | None, option("--page-token", "TOKEN", "Continue where the last page ended; `--json` shows the token.")
-]
 DryRun = Annotated[bool, switch("--dry-run", "Show what would happen; write nothing.")]
-ResolutionFile = Annotated[
-    Path | None, option("--resolutions", "FILE", "File with conflict resolutions; `-` reads standard input.")
-]
-Ours = Annotated[bool, switch("--ours", "Resolve conflicts with the values of the branch that is written.")]
-Theirs = Annotated[bool, switch("--theirs", "Resolve conflicts with the values that are brought in.")]
-Take = Annotated[
-    list[str] | None,
-    option(
-        "--take",
-        "TYPE[:ID][.PROPERTY]=SIDE",
-        "Resolve one conflict, of a schema without an id: ours or theirs; repeatable.",
-    ),
-]

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -67,7 +67,6 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines one by one, as `echo` does."""
     for line in lines:
         echo(line, err=err)
 
@@ -99,7 +98,6 @@ def report_output_errors() -> Iterator[None]:
 
 
 def output_error(error: OSError) -> OutputError:
-    """Return the error of a command whose output cannot be written."""
     return OutputError(
         f"cannot write to standard output: {reason_of(error)}; the output is incomplete. Free some space, or redirect"
         " the output elsewhere"
@@ -131,13 +129,9 @@ def open_missing_streams() -> None:
 def echo_styled(head: str, colour: str, rest: str = "") -> None:
     """Print a message on standard error whose beginning is coloured on a terminal."""
     styled = typer.style(escape_controls(head), fg=colour, bold=True)
+    is_colourless = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     with suppress(OSError):
-        typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless() else None)
-
-
-def is_colourless() -> bool:
-    """Return True if the environment disables colours."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless else None)
 
 
 def echo_bytes(chunks: Iterable[bytes]) -> None:
@@ -162,7 +156,6 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document."""
     _print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
@@ -175,7 +168,6 @@ class Output:
     status: int = 0
 
     def print(self, *, as_json: bool) -> int:
-        """Print it, and return the exit status."""
         if as_json:
             print_json(self.document)
         else:
@@ -263,9 +255,18 @@ def render(
     shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = TRUNCATED
 ) -> Iterator[str]:
     """Yield the lines of a result in one format; `cells` are those of a table."""
-    if shape is Format.TABLE:
-        return _table(columns, rows, metadata, cells)
-    return _RENDERERS[shape](columns, rows, metadata)
+    match shape:
+        case Format.TABLE:
+            yield from table(columns, ([row[name] for name in columns] for row in rows), cells)
+            yield f"({metadata['row_count']} row{'' if metadata['row_count'] == 1 else 's'})"
+        case Format.KV:
+            yield from _kv(columns, rows)
+        case Format.CSV:
+            yield _csv(columns, rows)
+        case Format.JSONL:
+            yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+        case Format.JSON:
+            yield json.dumps({**metadata, "columns": list(columns), "rows": list(rows)}, indent=2, ensure_ascii=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = TRUNCATED) -> Iterator[str]:
@@ -295,12 +296,7 @@ def format_time(microseconds: object) -> str:
     return f"{datetime.fromtimestamp(microseconds / 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells) -> Iterator[str]:
-    yield from table(columns, ([row[name] for name in columns] for row in rows), cells)
-    yield f"({metadata['row_count']} row{'' if metadata['row_count'] == 1 else 's'})"
-
-
-def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+def _kv(columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     width = max(map(display_width, columns), default=0)
     for number, row in enumerate(rows):
         if number:
@@ -309,34 +305,18 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
             yield f"{pad_right(name, width)}  {format_value(row[name])}"
 
 
-def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+def _csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(["" if row[name] is None else format_value(row[name]) for name in columns] for row in rows)
-    yield lines.getvalue().removesuffix("\n")
+    return lines.getvalue().removesuffix("\n")
 
 
 def metadata_line(metadata: Metadata) -> str:
     """Return the line that describes a result in front of its rows as `jsonl`."""
     shown = ("query_name", "target", "row_count")
     return json.dumps({"kind": "metadata", **{name: metadata[name] for name in shown}}, ensure_ascii=False)
-
-
-def _jsonl(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    yield from (json.dumps(row, ensure_ascii=False) for row in rows)
-
-
-def _json(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    yield json.dumps({**metadata, "columns": list(columns), "rows": list(rows)}, indent=2, ensure_ascii=False)
-
-
-_RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metadata], Iterator[str]]]] = {
-    Format.KV: _kv,
-    Format.CSV: _csv,
-    Format.JSONL: _jsonl,
-    Format.JSON: _json,
-}
 
 
 @contextmanager

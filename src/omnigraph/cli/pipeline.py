@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 
@@ -27,23 +27,11 @@ if TYPE_CHECKING:
     from omnigraph.pipelines.scheduler.runner import ReadPipelines, ScheduleEvent
 
 File = Annotated[Path, option("-f --file", "FILE", "File with the pipelines.")]
-Name = Annotated[str | None, argument("NAME", "Pipeline; optional if the file has only one.")]
 Queries = Annotated[
     Path | None, option("--queries", "DIR", "`.gq` files of expectations; default: `queries` of the pipeline.")
 ]
 ReportDir = Annotated[Path | None, option("--report", "DIR", "Directory for the report and rows that are left out.")]
-Sample = Annotated[int | None, option("--sample", "N", "Read N rows of each source; implies `--dry-run`.")]
-FullRefresh = Annotated[bool, switch("--full-refresh", "Read every source from its beginning.")]
-ScheduledFor = Annotated[
-    str | None, option("--scheduled-for", "TIME", "Time that a scheduler starts this run for; done once.")
-]
-MetricsFile = Annotated[
-    Path | None, option("--metrics-file", "FILE", "Write Prometheus metrics of the run to this file.")
-]
-After = Annotated[str | None, option("--after", "VALUE", "Read rows above this value of the incremental column.")]
-BackfillSource = Annotated[str | None, option("--source", "NAME", "Incremental source to read, if there are several.")]
 RunId = Annotated[str | None, option("--run", "RUN", "Run whose rows are loaded; by default all that wait.")]
-UpTo = Annotated[str | None, option("--up-to", "VALUE", "Read rows up to this value, which is included.")]
 ClusterRoot = Annotated[
     str | None, option("--cluster", "DIR|URI", "Use the pipelines, graphs and queries that a cluster applied.")
 ]
@@ -64,7 +52,7 @@ _STEPS = {
 class PipelineChoice(OptionGroup):
     """The pipelines of a file or a cluster, or one of them."""
 
-    pipeline_name: Name = None
+    pipeline_name: Annotated[str | None, argument("NAME", "Pipeline; optional if the file has only one.")] = None
     file: File = DEFAULT_FILE
     cluster: ClusterRoot = None
 
@@ -109,30 +97,18 @@ def validate(target: Reads, choice: PipelineChoice, queries: Queries = None) -> 
 
 
 def plan(target: Reads, choice: PipelineChoice) -> Output:
-    plans = _plan(target, choice.select())
+    plans = [plan for _, plan in _plans(target, choice)]
     lines = (line for item in plans for line in _plan_lines(item))
     return Output({"pipelines": [item.to_json() for item in plans]}, lines)
 
 
 def status(target: Reads, choice: PipelineChoice) -> Output:
-    selected = choice.select()
-    plans = _plan(target, selected)
-    entries = [_read_book(target, item, choice.cluster) for item in selected]
-    shown = [
-        {**item.to_json(), "scheduled": None if entry is None else entry.to_json()}
-        for item, entry in zip(plans, entries, strict=True)
-    ]
-    rows = (
-        [
-            item.pipeline,
-            _status(item, entry),
-            "" if item.last_run is None else _time(item.last_run),
-            "" if item.last_run is None else item.last_run.commit_id,
-            item.schedule or "",
-            item.next_run or "",
-        ]
-        for item, entry in zip(plans, entries, strict=True)
-    )
+    shown, rows = [], []
+    for item, plan in _plans(target, choice):
+        entry = _read_book(target, item, choice.cluster)
+        last = ["", ""] if plan.last_run is None else [_time(plan.last_run), plan.last_run.commit_id]
+        rows.append([plan.pipeline, _status(plan, entry), *last, plan.schedule or "", plan.next_run or ""])
+        shown.append({**plan.to_json(), "scheduled": None if entry is None else entry.to_json()})
     columns = ["pipeline", "status", "last run", "commit", "schedule", "next run"]
     return Output({"pipelines": shown}, table(columns, rows))
 
@@ -161,10 +137,14 @@ def run(
     target: Writes,
     choice: PipelineChoice,
     dry_run: DryRun = False,
-    sample: Sample = None,
-    full_refresh: FullRefresh = False,
-    scheduled_for: ScheduledFor = None,
-    metrics_file: MetricsFile = None,
+    sample: Annotated[int | None, option("--sample", "N", "Read N rows of each source; implies `--dry-run`.")] = None,
+    full_refresh: Annotated[bool, switch("--full-refresh", "Read every source from its beginning.")] = False,
+    scheduled_for: Annotated[
+        str | None, option("--scheduled-for", "TIME", "Time that a scheduler starts this run for; done once.")
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, option("--metrics-file", "FILE", "Write Prometheus metrics of the run to this file.")
+    ] = None,
     report: ReportDir = None,
     queries: Queries = None,
 ) -> Output:
@@ -172,29 +152,22 @@ def run(
 
     due = None if scheduled_for is None else _parse_time(scheduled_for)
     item = choice.select_one()
-    target.announce(item.graph_uri)
+    options = {"dry_run": dry_run, "sample": sample, "full_refresh": full_refresh, "scheduled_for": due}
     with _writing_metrics(metrics_file, item.declaration.name) as reports:
-        with item.open(target, writes=True) as graph, progress_bar():
-            result = pipeline.run(
-                graph,
-                item.declaration,
-                dry_run=dry_run,
-                sample=sample,
-                full_refresh=full_refresh,
-                scheduled_for=due,
-                report=report,
-                queries=queries or item.queries,
-            )
-        reports.append(result)
-    return _run_output(result)
+        reports.append(_run(target, item, pipeline.run, report, queries, **options))
+    return _run_output(reports[0])
 
 
 def backfill(
     target: Writes,
     choice: PipelineChoice,
-    after: After = None,
-    up_to: UpTo = None,
-    source: BackfillSource = None,
+    after: Annotated[
+        str | None, option("--after", "VALUE", "Read rows above this value of the incremental column.")
+    ] = None,
+    up_to: Annotated[str | None, option("--up-to", "VALUE", "Read rows up to this value, which is included.")] = None,
+    source: Annotated[
+        str | None, option("--source", "NAME", "Incremental source to read, if there are several.")
+    ] = None,
     dry_run: DryRun = False,
     report: ReportDir = None,
     queries: Queries = None,
@@ -203,19 +176,8 @@ def backfill(
 
     if after is None and up_to is None:
         raise UsageError("a backfill needs a range; add `--after VALUE`, `--up-to VALUE` or both")
-    item = choice.select_one()
-    target.announce(item.graph_uri)
-    with item.open(target, writes=True) as graph, progress_bar():
-        result = pipeline.run(
-            graph,
-            item.declaration,
-            backfill=(after, up_to),
-            source=source,
-            dry_run=dry_run,
-            report=report,
-            queries=queries or item.queries,
-        )
-    return _run_output(result)
+    options = {"backfill": (after, up_to), "source": source, "dry_run": dry_run}
+    return _run_output(_run(target, choice.select_one(), pipeline.run, report, queries, **options))
 
 
 def retry_rejected(
@@ -227,12 +189,7 @@ def retry_rejected(
 ) -> Output:
     from omnigraph import pipeline
 
-    item = choice.select_one()
-    target.announce(item.graph_uri)
-    with item.open(target, writes=True) as graph, progress_bar():
-        result = pipeline.retry_rejected(
-            graph, item.declaration, run_id=run_id, report=report, queries=queries or item.queries
-        )
+    result = _run(target, choice.select_one(), pipeline.retry_rejected, report, queries, run_id=run_id)
     return _run_output(result)
 
 
@@ -277,14 +234,26 @@ class Selected:
         return open_graph(self.graph_uri, read_only=not writes, actor=target.flags.actor or read_config().actor)
 
 
-def _plan(target: Target, selected: list[Selected]) -> list[RunPlan]:
+def _plans(target: Target, choice: PipelineChoice) -> Iterator[tuple[Selected, RunPlan]]:
     from omnigraph import pipeline
 
-    plans = []
-    for item in selected:
+    for item in choice.select():
         with item.open(target) as graph:
-            plans.append(pipeline.plan_run(graph, item.declaration))
-    return plans
+            plan = pipeline.plan_run(graph, item.declaration)
+        yield item, plan
+
+
+def _run(
+    target: Target,
+    item: Selected,
+    run: Callable[..., RunReport],
+    report: Path | None,
+    queries: Path | None,
+    **options: Any,
+) -> RunReport:
+    target.announce(item.graph_uri)
+    with item.open(target, writes=True) as graph, progress_bar():
+        return run(graph, item.declaration, report=report, queries=queries or item.queries, **options)
 
 
 @contextmanager
@@ -339,13 +308,11 @@ def _run_lines(report: RunReport) -> Iterator[str]:
 
 
 def _parse_time(text: str) -> datetime:
-    try:
+    with suppress(ValueError):
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise UsageError(f"`{text}` is not a time with a zone; write it as 2026-11-17T02:00:00Z", value=text)
-    return moment
+        if moment.tzinfo is not None:
+            return moment
+    raise UsageError(f"`{text}` is not a time with a zone; write it as 2026-11-17T02:00:00Z", value=text)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -360,14 +327,6 @@ def _time(record: RunRecord) -> str:
     return datetime.fromtimestamp(record.created_at_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
-Once = Annotated[bool, switch("--once", "Do what is due now, with its retries, and exit.")]
-Parallel = Annotated[int, option("--parallel", "N", "Pipelines that may run at once.")]
-
-MetricsPort = Annotated[
-    int | None, option("--metrics-port", "PORT", "Serve Prometheus metrics at this port; 0 picks a free one.")
-]
-MetricsHost = Annotated[str, option("--metrics-host", "HOST", "Address that metrics are served at.")]
-
 _RUNS_SHOWN = 3
 
 
@@ -375,12 +334,14 @@ def schedule(
     target: Writes,
     file: File = DEFAULT_FILE,
     cluster: ClusterRoot = None,
-    once: Once = False,
+    once: Annotated[bool, switch("--once", "Do what is due now, with its retries, and exit.")] = False,
     dry_run: DryRun = False,
-    parallel: Parallel = SCHEDULE_RUNS_MAX,
+    parallel: Annotated[int, option("--parallel", "N", "Pipelines that may run at once.")] = SCHEDULE_RUNS_MAX,
     report: ReportDir = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
+    metrics_port: Annotated[
+        int | None, option("--metrics-port", "PORT", "Serve Prometheus metrics at this port; 0 picks a free one.")
+    ] = None,
+    metrics_host: Annotated[str, option("--metrics-host", "HOST", "Address that metrics are served at.")] = "127.0.0.1",
     as_json: Json = False,
 ) -> int:
     from omnigraph.pipelines.metrics import PipelineMetrics, serving_metrics

@@ -14,7 +14,7 @@ from omnigraph.cli.config import Profile, read_config, remove_token, store_token
 from omnigraph.cli.options import Format, Json, Shape, argument
 from omnigraph.cli.output import Output, echo, table
 from omnigraph.cli.query import print_result
-from omnigraph.cli.target import Served
+from omnigraph.cli.target import Capability, Flags, Served, Target
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, argument("NAME", "The server, by its name in `config.yaml`.")]
@@ -98,8 +98,6 @@ def list_graphs(target: Reads) -> Output:
 
 
 def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: Json = False) -> int:
-    from omnigraph.cli.target import Capability, Flags, Target
-
     config = read_config()
     if name not in config.aliases:
         names = ", ".join(f"`{known_alias}`" for known_alias in sorted(config.aliases)) or "none"

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.config import read_config
 from omnigraph.cli.options import (
-    Against,
     Branch,
     DryRun,
     Format,
     Json,
     Master,
     Message,
-    Name,
     OfCluster,
     OptionGroup,
-    Params,
-    ParamsFile,
-    Query,
-    QueryFile,
-    QueryText,
     ReadState,
     Shape,
     Where,
@@ -66,16 +59,22 @@ if TYPE_CHECKING:
     from omnigraph.stored_queries import StoredQueries, StoredQuery
 
 
+Against = Annotated[Path | None, option("--schema", "FILE", "Schema to check the queries against.")]
+Query = Annotated[str | None, argument("QUERY", "A `.gq` file, the text of a query, or `-` for standard input.")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryInput(OptionGroup):
     """A query: its text, a file with it, or the name of a stored one; and its parameters."""
 
     query: Query = None
-    name: Name = None
-    query_file: QueryFile = None
-    text: QueryText = None
-    params: Params = None
-    params_file: ParamsFile = None
+    name: Annotated[str | None, argument("NAME", "Name of the query to run, if there are several.")] = None
+    query_file: Annotated[Path | None, option("--query", "FILE", "File with queries, or `-`.")] = None
+    text: Annotated[str | None, option("-e --query-string", "GQ", "Text of a query.")] = None
+    params: Annotated[str | None, option("--params", "JSON", "Parameters, as a JSON object.")] = None
+    params_file: Annotated[
+        Path | None, option("--params-file", "FILE", "File with the parameters; `-` reads standard input.")
+    ] = None
 
     @property
     def stored_name(self) -> str | None:
@@ -101,7 +100,6 @@ class QueryInput(OptionGroup):
         return Source("-e", self.text) if self.text is not None else Source("query", argument or "")
 
     def values(self) -> dict[str, object]:
-        """Return the values of the parameters."""
         return read_parameters(self.params, self.params_file)
 
 
@@ -139,7 +137,6 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
 
 
 def compile_new_schema(source: Source) -> CompiledSchema:
-    """Compile a schema as that of a new graph."""
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
@@ -186,7 +183,6 @@ def name_diagnostics(source: Source) -> Iterator[None]:
 def print_result(
     result: Result, target: dict[str, object], shape: Format | None, as_json: bool, *, with_metadata: bool = False
 ) -> int:
-    """Print a result and return the exit status."""
     defaults = read_config().defaults
     rows = result.to_json_rows()
     metadata = {
@@ -204,7 +200,6 @@ def print_result(
     return 0
 
 
-WithMetadata = Annotated[bool, switch("--metadata", "Start `jsonl` output with a line of metadata.")]
 Analyze = Annotated[bool, switch("--analyze", "Run the query, and add measured rows and times.")]
 
 
@@ -215,7 +210,7 @@ def query(
     engine: Where = "auto",
     master: Master = None,
     shape: Shape = None,
-    with_metadata: WithMetadata = False,
+    with_metadata: Annotated[bool, switch("--metadata", "Start `jsonl` output with a line of metadata.")] = False,
     as_json: Json = False,
 ) -> int:
     values, on_branch, stored_name = query_input.values(), state.branch or "main", query_input.stored_name
@@ -252,14 +247,13 @@ def explain(target: Reads, query_input: QueryInput, state: ReadState, analyze: A
     return Output(explanation.to_json(), [explanation.render()])
 
 
-IfCommit = Annotated[str | None, option("--if-commit", "ID", "Write only if this is the head of the branch.")]
-
-
 def mutate(
     target: Writes,
     query_input: QueryInput,
     branch: Branch = "main",
-    if_commit: IfCommit = None,
+    if_commit: Annotated[
+        str | None, option("--if-commit", "ID", "Write only if this is the head of the branch.")
+    ] = None,
     message: Message = None,
     dry_run: DryRun = False,
 ) -> Output:

@@ -12,21 +12,7 @@ import typer
 
 from omnigraph.cli.app import Reads, Writes
 from omnigraph.cli.load import Delimiter, Edges, Nodes, files_by_type, separator
-from omnigraph.cli.options import (
-    Branch,
-    DataLoss,
-    Drops,
-    Json,
-    Master,
-    Message,
-    SchemaArgument,
-    SchemaFile,
-    Snapshot,
-    Where,
-    argument,
-    option,
-    switch,
-)
+from omnigraph.cli.options import Branch, Json, Master, Message, Snapshot, Where, argument, option, switch
 from omnigraph.cli.output import Output, echo, print_diagnostics, print_json, progress_bar, write_atomically
 from omnigraph.cli.query import compile_new_schema
 from omnigraph.errors import OmniGraphError, UsageError
@@ -36,10 +22,9 @@ if TYPE_CHECKING:
     from omnigraph.public_values import SchemaReceipt
 
 
-StoredQueriesOf = Annotated[
-    Path | None, option("--queries", "DIR", "Refuse a schema that breaks a stored query in this directory.")
-]
-Old = Annotated[Path | None, option("--against", "FILE", "Plan from this schema instead of a graph's.")]
+SchemaFile = Annotated[Path | None, option("--schema", "FILE", "The new schema.")]
+SchemaArgument = Annotated[str | None, argument("SCHEMA", "The file of the schema, instead of `--schema`.")]
+DataLoss = Annotated[bool, switch("--allow-data-loss", "Allow steps that delete data for good, in history too.")]
 
 
 def _schema_path(option: Path | None, argument: str | None) -> Path:
@@ -55,7 +40,7 @@ def plan(
     target: Reads,
     schema_file: SchemaArgument = None,
     schema: SchemaFile = None,
-    against: Old = None,
+    against: Annotated[Path | None, option("--against", "FILE", "Plan from this schema instead of a graph's.")] = None,
     allow_data_loss: DataLoss = False,
     branch: Branch = "main",
     as_json: Json = False,
@@ -90,8 +75,12 @@ def apply(
     schema_file: SchemaArgument = None,
     schema: SchemaFile = None,
     allow_data_loss: DataLoss = False,
-    allow_drops: Drops = False,
-    queries: StoredQueriesOf = None,
+    allow_drops: Annotated[
+        bool, switch("--allow-drops", "Do not ask before types, properties and rules are dropped.")
+    ] = False,
+    queries: Annotated[
+        Path | None, option("--queries", "DIR", "Refuse a schema that breaks a stored query in this directory.")
+    ] = None,
     branch: Branch = "main",
     message: Message = None,
     engine: Where = "auto",
@@ -147,36 +136,27 @@ Diagram = Annotated[
 ]
 
 
-def show(
-    target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg", as_json: Json = False
-) -> int:
+def show(target: Reads, branch: Branch = "main", at: Snapshot = None, format_: Diagram = "pg") -> Output:
     with target.open_to_read() as graph:
-        source = graph.schema.read(branch, at=at)
-    if as_json:
-        print_json({"schema_source": source})
-    elif format_ == "pg":
-        echo(source.removesuffix("\n"))
-    else:
+        source = text = graph.schema.read(branch, at=at)
+    if format_ != "pg":
         from omnigraph.lang.diagnostic import Source
         from omnigraph.lang.schema.render import render_dot, render_mermaid
 
         render = render_mermaid if format_ == "mermaid" else render_dot
-        echo(render(compile_new_schema(Source("schema.pg", source)).catalog), nl=False)
-    return 0
-
-
-Inputs = Annotated[
-    list[str] | None, argument("FILES", "NDJSON, Parquet or CSV: files, directories, globs or addresses of objects.")
-]
-Out = Annotated[Path | None, option("--out", "FILE", "Write the schema to this new file.")]
+        text = render(compile_new_schema(Source("schema.pg", source)).catalog)
+    return Output({"schema_source": source}, [text.removesuffix("\n")])
 
 
 def infer(
-    files: Inputs = None,
+    files: Annotated[
+        list[str] | None,
+        argument("FILES", "NDJSON, Parquet or CSV: files, directories, globs or addresses of objects."),
+    ] = None,
     node: Nodes = None,
     edge: Edges = None,
     delimiter: Delimiter = None,
-    out: Out = None,
+    out: Annotated[Path | None, option("--out", "FILE", "Write the schema to this new file.")] = None,
     engine: Where = "auto",
     master: Master = None,
 ) -> Output:
@@ -197,15 +177,13 @@ def infer(
     return Output(document, [line])
 
 
-Schema = Annotated[Path | None, option("--schema", "FILE", "The schema of the new graph.")]
-Force = Annotated[bool, switch("--force", "Replace a leftover `_schema.pg`; an existing graph is never replaced.")]
-
-
 def init(
     target: Writes,
     schema_file: SchemaArgument = None,
-    schema: Schema = None,
-    force: Force = False,
+    schema: Annotated[Path | None, option("--schema", "FILE", "The schema of the new graph.")] = None,
+    force: Annotated[
+        bool, switch("--force", "Replace a leftover `_schema.pg`; an existing graph is never replaced.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     from omnigraph.cluster.ledger import refuse_inside_cluster

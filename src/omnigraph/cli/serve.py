@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from omnigraph import settings
-from omnigraph.cli.options import Store, argument, option, switch
+from omnigraph.cli.options import argument, option, switch
 from omnigraph.cli.output import echo
 from omnigraph.cli.startup import restore_gc, tune_for_short_process
 from omnigraph.errors import UsageError
@@ -21,43 +22,40 @@ from omnigraph.limits import SERVER_RECONCILE_SECONDS
 if TYPE_CHECKING:
     from omnigraph.server.registry import GraphConfig, GraphRegistry
 
-Uri = Annotated[str | None, argument("GRAPH", "The graph: a path, `s3://…`, `gs://…` or `az://…`.")]
-Graphs = Annotated[list[str] | None, option("--graph", "ID=URI", "Graph to serve, with its ID; repeatable.")]
-Bind = Annotated[str, option("--bind", "HOST:PORT", "Address to listen on; port 0 picks a free port.")]
-Unauthenticated = Annotated[bool, switch("--unauthenticated", "Allow anonymous access without tokens.")]
-Policies = Annotated[
-    list[str] | None, option("--policy", "[ID=]FILE", "Policy bundle of a graph; the ID is optional with one graph.")
-]
-ServerPolicy = Annotated[
-    Path | None, option("--server-policy", "FILE", "Policy of the server itself: who may list graphs and read metrics.")
-]
-Queries = Annotated[
-    list[str] | None, option("--queries", "[ID=]DIR", "Stored queries of a graph; the ID is optional with one graph.")
-]
-
-ClusterRoot = Annotated[
-    str | None, option("--cluster", "CLUSTER", "Serve what is applied to a cluster, and follow its ledger.")
-]
-RequireAll = Annotated[bool, switch("--require-all-graphs", "Refuse to serve a cluster unless every graph is healthy.")]
-
-Reconcile = Annotated[bool, switch("--reconcile", "Run recovery and maintenance in the background, once a minute.")]
 
 # ID of a graph that was given without one.
 _ONLY = "graph"
 
 
 def serve(
-    uri: Uri = None,
-    store: Store = None,
-    graphs: Graphs = None,
-    bind: Bind = "127.0.0.1:8080",
-    unauthenticated: Unauthenticated = False,
-    policies: Policies = None,
-    server_policy: ServerPolicy = None,
-    queries: Queries = None,
-    reconcile: Reconcile = False,
-    cluster: ClusterRoot = None,
-    require_all_graphs: RequireAll = False,
+    uri: Annotated[str | None, argument("GRAPH", "The graph: a path, `s3://…`, `gs://…` or `az://…`.")] = None,
+    store: Annotated[str | None, option("--store", "URI", "URI of the graph.")] = None,
+    graphs: Annotated[list[str] | None, option("--graph", "ID=URI", "Graph to serve, with its ID; repeatable.")] = None,
+    bind: Annotated[
+        str, option("--bind", "HOST:PORT", "Address to listen on; port 0 picks a free port.")
+    ] = "127.0.0.1:8080",
+    unauthenticated: Annotated[bool, switch("--unauthenticated", "Allow anonymous access without tokens.")] = False,
+    policies: Annotated[
+        list[str] | None,
+        option("--policy", "[ID=]FILE", "Policy bundle of a graph; the ID is optional with one graph."),
+    ] = None,
+    server_policy: Annotated[
+        Path | None,
+        option("--server-policy", "FILE", "Policy of the server itself: who may list graphs and read metrics."),
+    ] = None,
+    queries: Annotated[
+        list[str] | None,
+        option("--queries", "[ID=]DIR", "Stored queries of a graph; the ID is optional with one graph."),
+    ] = None,
+    reconcile: Annotated[
+        bool, switch("--reconcile", "Run recovery and maintenance in the background, once a minute.")
+    ] = False,
+    cluster: Annotated[
+        str | None, option("--cluster", "CLUSTER", "Serve what is applied to a cluster, and follow its ledger.")
+    ] = None,
+    require_all_graphs: Annotated[
+        bool, switch("--require-all-graphs", "Refuse to serve a cluster unless every graph is healthy.")
+    ] = False,
 ) -> int:
     if uri is not None and store is not None and uri != store:
         raise UsageError(f"two graphs were given, `{uri}` and `{store}`; serve several with `--graph ID=URI`")
@@ -104,9 +102,7 @@ def _open_cluster(location: str, is_unauthenticated: bool, requires_all: bool) -
     from omnigraph.server.auth import AuthMode, read_tokens, token_files
     from omnigraph.server.registry import open_cluster_registry
 
-    def auth_mode(has_tokens: bool, has_policy: bool) -> AuthMode:
-        return AuthMode(has_tokens, has_policy, is_unauthenticated)
-
+    auth_mode = partial(AuthMode, is_unauthenticated=is_unauthenticated)
     requires_all = requires_all or is_set(settings.read("OMNIGRAPH_REQUIRE_ALL_GRAPHS"))
     sources = AppliedSources(open_ledger(location), read_tokens, auth_mode, token_files())
     return open_cluster_registry(sources, requires_all=requires_all)
@@ -148,7 +144,6 @@ def _graph_configs(store: str | None, graphs: list[str], policies: list[str], qu
 
 
 def _by_graph(option: str, options: list[str], uris: dict[str, str]) -> dict[str, Path]:
-    """Return files by the graph that they belong to."""
     files: dict[str, Path] = {}
     for text in options:
         graph_id, is_named, path = text.partition("=")

@@ -82,7 +82,6 @@ _WORKS_ON: Final[Mapping[Capability, str]] = {
 
 
 def accepts_flag(capability: Capability, flag: str) -> bool:
-    """Return True if commands of a capability accept a flag."""
     return flag in _ACCEPTED_FLAGS[capability]
 
 
@@ -132,24 +131,18 @@ def server_url(server: str, config: Config) -> str:
     return config.servers[server].rstrip("/")
 
 
-def cluster_root(cluster: str, config: Config) -> str:
-    """Return the folder or storage of a cluster, by its name in `config.yaml` or its location."""
-    return config.clusters.get(cluster, cluster)
-
-
 def open_ledger(cluster: str) -> Ledger:
     """Return the ledger of a cluster, by its name in `config.yaml` or its location."""
     from omnigraph.cluster.applied_state import storage_of
     from omnigraph.cluster.ledger import Ledger
 
-    return Ledger(storage_of(cluster_root(cluster, read_config())))
+    return Ledger(storage_of(read_config().clusters.get(cluster, cluster)))
 
 
 def _with_profile_cluster(flags: Flags, config: Config) -> Flags:
     """Return flags with the cluster of their profile, unless another graph was named."""
     profile = config.profiles.get(flags.profile or "")
-    is_named = any((flags.uri, flags.store, flags.server, flags.cluster))
-    if profile is None or profile.cluster is None or is_named:
+    if profile is None or profile.cluster is None or any((flags.uri, flags.store, flags.server, flags.cluster)):
         return flags
     return replace(flags, cluster=profile.cluster, graph=flags.graph or profile.default_graph)
 
@@ -168,7 +161,7 @@ def _from_flags(flags: Flags, config: Config) -> Location | None:
             raise UsageError(f"a graph, `{stores[0]}`, and a cluster were given; give one of them")
         from omnigraph.cluster.applied_state import locate_graph
 
-        return Direct(locate_graph(cluster_root(flags.cluster, config), flags.graph))
+        return Direct(locate_graph(config.clusters.get(flags.cluster, flags.cluster), flags.graph))
     if stores and flags.server is not None:
         raise UsageError(f"a graph on storage, `{stores[0]}`, and a server were given; give one of them")
     if stores:
@@ -240,8 +233,7 @@ class Target:
     def is_named(self) -> bool:
         """Whether a graph was named on the command line."""
         flags = self.flags
-        named = (flags.uri, flags.store, flags.server, flags.profile, flags.cluster)
-        return any(flag is not None for flag in named)
+        return {flags.uri, flags.store, flags.server, flags.profile, flags.cluster} != {None}
 
     @property
     def is_known(self) -> bool:
@@ -297,7 +289,6 @@ class Target:
         return self.connect() if self.is_served else self.store_to_write()
 
     def connect(self) -> ServedGraph:
-        """Connect to the server of the graph."""
         location = self.location
         if isinstance(location, Direct):
             raise UsageError(f"this needs a server, but `{location.uri}` is storage; add `--server NAME --graph ID`")
@@ -313,13 +304,11 @@ class Target:
             raise UsageError(error.message.replace("name one with `graph=`", "choose one with `--graph ID`")) from None
 
     def store_to_read(self) -> Graph:
-        """Open a graph on storage read-only."""
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), read_only=True, actor=self.actor)
 
     def store_to_write(self) -> Graph:
-        """Open a graph on storage for writes of the actor."""
         from omnigraph.graph import open as open_graph
 
         return open_graph(self._storage(), actor=self.actor)

@@ -15,19 +15,7 @@ from urllib.parse import quote
 
 from omnigraph import wire
 from omnigraph.client import messages
-from omnigraph.client.messages import (
-    Call,
-    Request,
-    Response,
-    encode,
-    get,
-    parse_as,
-    parse_member,
-    post,
-    post_data,
-    state_text,
-    with_operation_id,
-)
+from omnigraph.client.messages import Call, Request, Response, parse_as, parse_member
 from omnigraph.limits import SERVER_LOAD_SECONDS_MAX, WRITE_BYTES_MAX
 from omnigraph.part_protocols import AsOf, BranchesProtocol, SchemaProtocol, TagsProtocol
 from omnigraph.protocol import GraphProtocol
@@ -70,7 +58,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> [query["name"] for query in graph.queries()]
             ['add_person', 'people']
         """
-        ...
 
     def invoke(
         self,
@@ -102,7 +89,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> graph.invoke("people").rows()
             [{'name': 'Ada'}, {'name': 'Bob'}]
         """
-        ...
 
     def invoke_mutation(
         self,
@@ -134,7 +120,6 @@ class ServedGraph(GraphProtocol, Protocol):
             >>> graph.invoke_mutation("add_person", {"name": "Cid"}).affected_nodes
             1
         """
-        ...
 
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -164,21 +149,22 @@ class Endpoint:
         request = self._request(arguments, self.takes(**members, **self.constants))
         is_write = self.writes != "nothing" and not arguments.get("dry_run")
         source = members.get("query") or members.get("schema_source")
-        read = self.read or (lambda response: response)
-        return Call(with_operation_id(request) if self.writes == "a commit" else request, read, is_write, source)
+        if self.writes == "a commit":
+            request = messages.with_operation_id(request)
+        return Call(request, self.read or (lambda response: response), is_write, source)
 
     def _request(self, arguments: Mapping[str, Any], sent: object) -> Request:
         method, path = self.route.split()
-        path = _PARAMETER.sub(lambda name: quote(str(state_text(arguments[name[1]])), safe=""), path)
+        path = _PARAMETER.sub(lambda name: quote(str(messages.state_text(arguments[name[1]])), safe=""), path)
         if method == "DELETE":
             return Request(method, path)
         if method == "GET":
-            return get(path, sent)
+            return messages.get(path, sent)
         if isinstance(sent, wire.LoadLines):
-            return post_data(path, sent, wire.NDJSON, _ndjson_body(arguments), SERVER_LOAD_SECONDS_MAX)
+            return messages.post_data(path, sent, wire.NDJSON, _ndjson_body(arguments), SERVER_LOAD_SECONDS_MAX)
         if arguments.get("if_commit") is None:
-            return post(path, sent, self.headers)
-        return post(f"{path}/if-graph-commit", sent, {**self.headers, wire.IF_COMMIT: arguments["if_commit"]})
+            return messages.post(path, sent, self.headers)
+        return messages.post(f"{path}/if-graph-commit", sent, {**self.headers, wire.IF_COMMIT: arguments["if_commit"]})
 
 
 def _json_member(member: str, argument: str, value: Any) -> Any:
@@ -191,7 +177,7 @@ def _json_member(member: str, argument: str, value: Any) -> Any:
         case "schema_source", _:
             return schema_source(value).text
         case _, "at" | "a" | "b":
-            return state_text(value)
+            return messages.state_text(value)
         case _, "params":
             return dict(value)
         case _, "kinds" | "types" | "ops":
@@ -276,5 +262,5 @@ def _ndjson_body(arguments: Mapping[str, Any]) -> bytes | Path:
     if isinstance(data, str | PathLike) and (path := Path(data)).is_file() and path.stat().st_size > WRITE_BYTES_MAX:
         return path
     if is_records(data):
-        return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
+        return b"".join(messages.encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))

@@ -97,7 +97,6 @@ def get(path: str, value: Any = None) -> Request:
 
 
 def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Request:
-    """Return a POST request with a JSON body."""
     return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(wire_fields(value)))
 
 
@@ -175,7 +174,6 @@ def parse_result(response: Response) -> Result:
 
 
 def parse_entity(response: Response) -> dict[str, Any] | None:
-    """Return the only row of a result, or None."""
     rows = parse_result(response).rows()
     return rows[0] if rows else None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -141,11 +142,10 @@ def _resolve_unknown_effect(error: OmniGraphError) -> Steps[None]:
 
 def _operation_fields(outcome: Response | NoResponse) -> dict[str, Any]:
     # A proxy may respond instead of the server; ignore what is not JSON.
-    try:
-        data = outcome.json() if isinstance(outcome, Response) and outcome.status == 200 else None
-    except ValueError:
-        data = None
-    return data if isinstance(data, dict) else {}
+    with suppress(ValueError):
+        if isinstance(outcome, Response) and outcome.status == 200 and isinstance(data := outcome.json(), dict):
+            return data
+    return {}
 
 
 class LineBuffer:
@@ -179,22 +179,22 @@ def _client_options(url: str, token: str | None, timeout: float | None) -> dict[
     return {"base_url": url, "headers": headers, "timeout": timeout, "verify": not url.startswith("http://")}
 
 
-def _request_arguments(request: Request, timeout: httpx.Timeout) -> dict[str, Any]:
+def _request_arguments(request: Request, timeout: httpx.Timeout, read_file: Callable[[Path], Any]) -> dict[str, Any]:
     """Return the arguments of httpx; a request that takes long extends only the read timeout, and never shortens it."""
     import httpx
 
     seconds = timeout.as_dict()
     if request.seconds is not None and seconds["read"] is not None:
         seconds["read"] = max(seconds["read"], request.seconds)
-    headers = dict(request.headers)
+    headers, content = dict(request.headers), request.body
     if isinstance(request.body, Path):
-        headers["content-length"] = str(request.body.stat().st_size)
+        headers["content-length"], content = str(request.body.stat().st_size), read_file(request.body)
     return {
         "method": request.method,
         "url": request.path,
         "params": request.query or None,
         "headers": headers,
-        "content": request.body,
+        "content": content,
         "timeout": httpx.Timeout(**seconds),
     }
 
@@ -239,24 +239,21 @@ class Transport:
         self._client = httpx.Client(**_client_options(url, token, timeout))
 
     def run(self, call: Call[T]) -> T:
-        steps = retry_steps(call)
-        step = next(steps)
-        while True:
-            outcome = None
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-            else:
-                outcome = self._send(step)
-            try:
+        steps, outcome = retry_steps(call), None
+        try:
+            while True:
                 step = steps.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+                outcome = None if isinstance(step, Pause) else self._send(step)
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def stream(self, request: Request) -> Iterator[bytes]:
         lines, has_begun = LineBuffer(), False
         try:
-            with self._client.stream(**_request_arguments(request, self._client.timeout)) as response:
+            with self._client.stream(**_request_arguments(request, self._client.timeout, _read_chunks)) as response:
                 has_begun = True
                 if response.status_code >= 400:
                     raise parse_error(_response(response, response.read()))
@@ -270,11 +267,8 @@ class Transport:
         self._client.close()
 
     def _send(self, request: Request) -> Response | NoResponse:
-        arguments = _request_arguments(request, self._client.timeout)
-        if isinstance(request.body, Path):
-            arguments["content"] = _read_chunks(request.body)
         try:
-            response = self._client.request(**arguments)
+            response = self._client.request(**_request_arguments(request, self._client.timeout, _read_chunks))
         except self._transport_errors as error:
             return _no_response(error)
         return _response(response, response.content)
@@ -291,24 +285,22 @@ class AsyncTransport:
         self._client = httpx.AsyncClient(**_client_options(url, token, timeout))
 
     async def run(self, call: Call[T]) -> T:
-        steps = retry_steps(call)
-        step = next(steps)
-        while True:
-            outcome = None
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-            else:
-                outcome = await self._send(step)
-            try:
+        steps, outcome = retry_steps(call), None
+        try:
+            while True:
                 step = steps.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+                outcome = None if isinstance(step, Pause) else await self._send(step)
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
         lines, has_begun = LineBuffer(), False
         try:
-            async with self._client.stream(**_request_arguments(request, self._client.timeout)) as response:
+            arguments = _request_arguments(request, self._client.timeout, _read_chunks_async)
+            async with self._client.stream(**arguments) as response:
                 has_begun = True
                 if response.status_code >= 400:
                     raise parse_error(_response(response, await response.aread()))
@@ -324,9 +316,7 @@ class AsyncTransport:
         await self._client.aclose()
 
     async def _send(self, request: Request) -> Response | NoResponse:
-        arguments = _request_arguments(request, self._client.timeout)
-        if isinstance(request.body, Path):
-            arguments["content"] = _read_chunks_async(request.body)
+        arguments = _request_arguments(request, self._client.timeout, _read_chunks_async)
         try:
             response = await self._client.request(**arguments)
         except self._transport_errors as error:

@@ -23,7 +23,7 @@ from omnigraph.engine.query.embedders import Embedder, make_embedder
 from omnigraph.errors import UsageError
 from omnigraph.findings import ClusterError, cluster_error, has_errors
 from omnigraph.lang.diagnostic import Source
-from omnigraph.pipelines.declaration.config import PipelineDeclaration, parse_pipelines
+from omnigraph.pipelines.declaration.config import parse_pipelines
 from omnigraph.pipelines.scheduler.book import ScheduleBook
 from omnigraph.pipelines.scheduler.child import ScheduledPipeline
 from omnigraph.pipelines.scheduler.runner import ReadPipelines
@@ -152,16 +152,7 @@ def require_payload(ledger: Ledger, address: str, digest: str) -> bytes:
 SCHEDULE_FOLDER: Final = f"{FOLDER}/schedule"
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedPipeline:
-    """A pipeline as the ledger has it."""
-
-    declaration: PipelineDeclaration
-    graph_uri: str
-    queries: tuple[Source, ...]
-
-
-def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
+def read_applied_pipelines(location: str, actor: str | None = None) -> dict[str, ScheduledPipeline]:
     """Return the applied pipelines of a cluster by name; `location` is its folder or its storage.
 
     Relative paths of sources start at the folder; a location that is storage has none.
@@ -178,7 +169,7 @@ def read_applied_pipelines(location: str) -> dict[str, AppliedPipeline]:
             [(name, declaration)] = parse_pipelines(text, address, folder and folder.absolute()).items()
             graph_id = str(declaration.graph)
             queries = tuple(read_queries(ledger, state, graph_id))
-            pipelines[name] = AppliedPipeline(declaration, ledger.graph_uri(graph_id), queries)
+            pipelines[name] = ScheduledPipeline(declaration, ledger.graph_uri(graph_id), queries, actor)
     return pipelines
 
 
@@ -197,12 +188,9 @@ def follow_applied_pipelines(location: str, actor: str | None) -> ReadPipelines:
         revision = ledger.fingerprint()
         if revision == last_revision:
             return None
-        applied = read_applied_pipelines(location)
+        applied = read_applied_pipelines(location, actor)
         last_revision = revision
-        return {
-            name: ScheduledPipeline(item.declaration, item.graph_uri, item.queries, actor)
-            for name, item in applied.items()
-        }
+        return applied
 
     return read
 

@@ -46,17 +46,6 @@ from omnigraph.lang.migrate.step import Step
 from omnigraph.limits import CLUSTER_DELETE_OBJECTS
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The outcome of an apply; `stored` is what the ledger holds afterwards."""
-
-    plan: Plan
-    stored: StoredRevision
-    is_converged: bool
-    is_written: bool
-    findings: tuple[Finding, ...]
-
-
 @dataclass
 class _Progress:
     """What an apply has done so far."""
@@ -82,8 +71,8 @@ class Apply:
         self.actor = actor
         self.operation_id = new_ulid()
 
-    def run(self, swept: Sweep) -> Applied:
-        """Bring storage to the desired state as far as the plan allows, and record it."""
+    def run(self, swept: Sweep) -> tuple[Json, list[Finding]]:
+        """Bring storage to the desired state as far as the plan allows, and record it; returns what to report."""
         self._check_sources()
         content_findings = check_content(self.ledger, swept.state)
         state = forget_lost(swept.state, content_findings)
@@ -251,7 +240,9 @@ class Apply:
             elif change.operation == "delete" and kept:
                 resources[address] = {**resources[address], "applies_to": kept}
 
-    def _write(self, state: AppliedState, plan: Plan, progress: _Progress, is_converged: bool) -> Applied:
+    def _write(
+        self, state: AppliedState, plan: Plan, progress: _Progress, is_converged: bool
+    ) -> tuple[Json, list[Finding]]:
         base = self.base
         used = {item["approval_id"]: item for item in progress.used_approvals}
         state = replace(state, approval_records={**state.approval_records, **used})
@@ -265,8 +256,8 @@ class Apply:
             record = operation_record("apply", self.actor, operation_id=self.operation_id, changes=changes)
             stored = self.ledger.write(replace(state, operation=record), base)
         finish_movements(self.ledger, progress.used_approvals, progress.sidecars)
-        findings = [*self.lock.findings, *progress.findings, *_blocked_findings(plan)]
-        return Applied(plan, stored, is_converged, is_changed, tuple(findings))
+        outcome = {"converged": is_converged, "state_written": is_changed, "state_revision": stored.state.revision}
+        return plan.to_json() | outcome, [*self.lock.findings, *progress.findings, *_blocked_findings(plan)]
 
 
 # What the ledger knows of a resource, and its declaration does not.

@@ -110,7 +110,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if no finding is an error."""
         return not has_errors(self.findings)
 
     def to_json(self) -> Json:
@@ -154,14 +153,8 @@ class Cluster:
             stored = self._require_state()
             swept = sweep(self.ledger, stored.state)
             assert lock is not None
-            applied = Apply(self.ledger, lock, desired, self.actor, stored).run(swept)
-        members = {
-            **applied.plan.to_json(),
-            "converged": applied.is_converged,
-            "state_written": applied.is_written,
-            "state_revision": applied.stored.state.revision,
-        }
-        return self._report((*applied.findings, *desired.findings), **members)
+            members, findings = Apply(self.ledger, lock, desired, self.actor, stored).run(swept)
+        return self._report((*findings, *desired.findings), **members)
 
     def approve(self, address: str, reason: str = "") -> Report:
         """Approve the deletion of a graph, in exactly the form that the current plan has."""
@@ -397,7 +390,6 @@ def _without_times(state: AppliedState) -> AppliedState:
 
 
 def lock_findings(lock: ClusterLock | None) -> tuple[Finding, ...]:
-    """Return what there is to report about the lock."""
     if lock is None:
         message = "two operations can run at once; the ledger refuses the second, but graphs may change in between"
         return (warning("state_lock_disabled", "state.lock", message),)

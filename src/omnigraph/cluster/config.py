@@ -110,7 +110,7 @@ def read_storage(directory: Path) -> str:
     document = _ClusterDocument(CONFIG_NAME, CLUSTER_CONFIG_BYTES_MAX)
     root = document.open(data.decode(errors="replace"))
     members = root.value if isinstance(root, yaml.MappingNode) else []
-    storage = _storage(document, next((value for key, value in members if key.value == "storage"), None), directory)
+    storage = document.storage(next((value for key, value in members if key.value == "storage"), None), directory)
     document.finish()
     return storage
 
@@ -124,13 +124,13 @@ def parse_config(text: str, directory: Path) -> ClusterConfig:
     members = document.fields(root, ("version", *optional), ("version", "graphs"))
     if "version" in members:
         document.version(members["version"])
-    _check_metadata(document, members.get("metadata"))
-    storage = _storage(document, members.get("storage"), directory)
-    uses_lock = _uses_lock(document, members.get("state"))
-    providers = _providers(document, members.get("providers"))
-    graphs = _graphs(document, members.get("graphs"), providers)
-    policies = _policies(document, members.get("policies"), graphs)
-    pipelines = _pipelines(document, members.get("pipelines"), graphs, directory)
+    document.check_metadata(members.get("metadata"))
+    storage = document.storage(members.get("storage"), directory)
+    uses_lock = document.uses_lock(members.get("state"))
+    providers = document.providers(members.get("providers"))
+    graphs = document.graphs(members.get("graphs"), providers)
+    policies = document.policies(members.get("policies"), graphs)
+    pipelines = document.pipelines(members.get("pipelines"), graphs, directory)
     document.finish()
     return ClusterConfig(directory, storage, uses_lock, providers, graphs, policies, pipelines, text)
 
@@ -178,171 +178,159 @@ class _ClusterDocument(Document):
                 self.fault(key, failure.message, "invalid_name")
 
     def boolean(self, node: yaml.Node) -> bool | None:
-        """Return a truth value."""
         if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:bool":
             return str(node.value).lower() in ("true", "yes", "on")
         self.fault(node, "expected `true` or `false`")
         return None
 
-
-def _storage(document: _ClusterDocument, node: yaml.Node | None, directory: Path) -> str:
-    """Return the root of storage; a relative path starts at the folder, wherever the command runs."""
-    folder = str(directory.resolve())
-    text = document.text(node) if node is not None else None
-    if node is None or text is None:
-        return folder
-    if _CREDENTIALS.match(text):
-        message = "an address must not hold credentials; storage takes them from the environment"
-        document.fault(node, message, "inline_secret")
-        return folder
-    try:
-        Location.parse(text)
-    except UsageError as failure:
-        document.fault(node, failure.message, "invalid_storage")
-        return folder
-    is_relative = "://" not in text and not text.startswith(("/", "~"))
-    return os.path.join(folder, text) if is_relative else text
-
-
-def _check_metadata(document: _ClusterDocument, node: yaml.Node | None) -> None:
-    members = document.fields(node, ("name",), ()) if node is not None else {}
-    if "name" in members:
-        document.text(members["name"])
-
-
-def _uses_lock(document: _ClusterDocument, node: yaml.Node | None) -> bool:
-    members = document.fields(node, ("backend", "lock"), ()) if node is not None else {}
-    if "backend" in members:
-        document.word(members["backend"], ("cluster",))
-    return document.boolean(members["lock"]) is not False if "lock" in members else True
-
-
-def _providers(document: _ClusterDocument, node: yaml.Node | None) -> dict[str, ProviderDeclaration]:
-    members = document.fields(node, ("embedding",), ()) if node is not None else {}
-    providers = {}
-    for name, entry in document.named(members.get("embedding"), "provider").items():
-        values = document.fields(entry, ("kind", "base_url", "model", "api_key"), ())
-        kind = document.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
-        base_url = _base_url(document, values["base_url"]) if "base_url" in values else None
-        model = document.text(values["model"]) if "model" in values else None
-        secret = _secret(document, values["api_key"]) if "api_key" in values else None
-        if "api_key" not in values and kind not in ("mock", None):
-            document.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
-        providers[name] = ProviderDeclaration(kind or "mock", base_url, model, secret)
-    return providers
-
-
-def _base_url(document: _ClusterDocument, node: yaml.Node) -> str | None:
-    """Return the address of a provider; it is stored in the ledger, so no part of it may be a secret."""
-    text = document.text(node)
-    if text is None:
-        return None
-    if not text.startswith(("http://", "https://")):
-        document.fault(node, "expected an address that starts with `https://` or `http://`")
-    elif _CREDENTIALS.match(text) or "?" in text:
-        message = "an address must not hold credentials or a query; put the key into `api_key: ${NAME}`"
-        document.fault(node, message, "inline_secret")
-    return text
-
-
-def _secret(document: _ClusterDocument, node: yaml.Node) -> str | None:
-    match = _SECRET.fullmatch(str(node.value).strip()) if isinstance(node, yaml.ScalarNode) else None
-    if match is None:
-        message = "a secret must not be in the file; name the environment variable that holds it as `${NAME}`"
-        document.fault(node, message, "inline_secret")
-        return None
-    return match[0]
-
-
-def _graphs(
-    document: _ClusterDocument, node: yaml.Node | None, providers: Mapping[str, ProviderDeclaration]
-) -> dict[str, GraphDeclaration]:
-    graphs = {}
-    document.check_graph_ids(node)
-    for id_, entry in document.entries(node).items() if node is not None else ():
-        values = document.fields(entry, ("schema", "queries", "embedding_provider", "external_blobs"), ("schema",))
-        schema = document.text(values["schema"]) if "schema" in values else None
-        queries = _queries(document, values["queries"]) if "queries" in values else None
-        provider = document.text(values["embedding_provider"]) if "embedding_provider" in values else None
-        if provider is not None and provider not in providers:
-            message = f"there is no provider `{provider}`; declare it under `providers.embedding`"
-            document.fault(values["embedding_provider"], message, "unknown_provider")
-        blobs = _blob_bases(document, values["external_blobs"]) if "external_blobs" in values else ()
-        graphs[id_] = GraphDeclaration(id_, schema or "", queries, provider, blobs)
-    return graphs
-
-
-def _queries(document: _ClusterDocument, node: yaml.Node) -> str | tuple[str, ...] | Mapping[str, str] | None:
-    if isinstance(node, yaml.SequenceNode):
-        return document.texts(node) if node.value else ()
-    if not isinstance(node, yaml.MappingNode):
-        return document.text(node)
-    files = {}
-    for name, entry in document.entries(node).items():
-        members = document.fields(entry, ("file",), ("file",))
-        files[name] = (document.text(members["file"]) if "file" in members else None) or ""
-    return files
-
-
-def _blob_bases(document: _ClusterDocument, node: yaml.Node) -> tuple[BlobBase, ...]:
-    members = document.fields(node, ("allow",), ("allow",))
-    bases: list[BlobBase] = []
-    for item in document.items(members["allow"]) if "allow" in members else ():
-        values = document.fields(item, ("base", "scope"), ("base", "scope"))
-        text = document.text(values["base"]) if "base" in values else None
-        scope = document.word(values["scope"], BLOB_SCOPES) if "scope" in values else None
-        if text is None or scope is None:
-            continue
+    def storage(self, node: yaml.Node | None, directory: Path) -> str:
+        """Return the root of storage; a relative path starts at the folder, wherever the command runs."""
+        folder = str(directory.resolve())
+        text = self.text(node) if node is not None else None
+        if node is None or text is None:
+            return folder
+        if _CREDENTIALS.match(text):
+            message = "an address must not hold credentials; storage takes them from the environment"
+            self.fault(node, message, "inline_secret")
+            return folder
         try:
-            base = BlobBase.parse(text, scope)
+            Location.parse(text)
         except UsageError as failure:
-            document.fault(values["base"], failure.message, "invalid_blob_base")
-            continue
-        if any(base.overlaps(other) for other in bases):
-            message = f"`{base.uri}` overlaps another base; make them disjoint"
-            document.fault(values["base"], message, "overlapping_blob_base")
-        bases.append(base)
-    return tuple(bases)
+            self.fault(node, failure.message, "invalid_storage")
+            return folder
+        is_relative = "://" not in text and not text.startswith(("/", "~"))
+        return os.path.join(folder, text) if is_relative else text
 
+    def check_metadata(self, node: yaml.Node | None) -> None:
+        members = self.fields(node, ("name",), ()) if node is not None else {}
+        if "name" in members:
+            self.text(members["name"])
 
-def _policies(
-    document: _ClusterDocument, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration]
-) -> dict[str, PolicyDeclaration]:
-    policies: dict[str, PolicyDeclaration] = {}
-    bound: dict[str, str] = {}
-    for name, entry in document.named(node, "policy").items():
-        values = document.fields(entry, ("file", "applies_to"), ("file", "applies_to"))
-        file = document.text(values["file"]) if "file" in values else None
-        scopes = document.texts(values["applies_to"]) if "applies_to" in values else ()
-        if CLUSTER_SCOPE in scopes and len(scopes) > 1:
-            message = "a bundle is bound to graphs or to `cluster`, not to both; make two bundles"
-            document.fault(values["applies_to"], message, "policy_mixed_binding_kinds")
-        for scope in scopes:
-            if scope != CLUSTER_SCOPE and scope not in graphs:
-                hint = did_you_mean(scope, graphs) or "name declared graphs, or `[cluster]` for the server"
-                document.fault(values["applies_to"], f"there is no graph `{scope}`; {hint}", "unknown_graph")
-            if bound.setdefault(scope, name) != name:
-                message = f"`{scope}` already has the policy `{bound[scope]}`; a scope takes one bundle"
-                document.fault(values["applies_to"], message, "duplicate_policy_binding")
-        policies[name] = PolicyDeclaration(name, file or "", scopes)
-    return policies
+    def uses_lock(self, node: yaml.Node | None) -> bool:
+        members = self.fields(node, ("backend", "lock"), ()) if node is not None else {}
+        if "backend" in members:
+            self.word(members["backend"], ("cluster",))
+        return self.boolean(members["lock"]) is not False if "lock" in members else True
 
+    def providers(self, node: yaml.Node | None) -> dict[str, ProviderDeclaration]:
+        members = self.fields(node, ("embedding",), ()) if node is not None else {}
+        providers = {}
+        for name, entry in self.named(members.get("embedding"), "provider").items():
+            values = self.fields(entry, ("kind", "base_url", "model", "api_key"), ())
+            kind = self.word(values["kind"], PROVIDER_KINDS) if "kind" in values else PROVIDER_KINDS[0]
+            base_url = self.base_url(values["base_url"]) if "base_url" in values else None
+            model = self.text(values["model"]) if "model" in values else None
+            secret = self.secret(values["api_key"]) if "api_key" in values else None
+            if "api_key" not in values and kind not in ("mock", None):
+                self.fault(entry, "the field `api_key` is missing; write it as `${NAME}`", "provider_key_missing")
+            providers[name] = ProviderDeclaration(kind or "mock", base_url, model, secret)
+        return providers
 
-def _pipelines(
-    document: _ClusterDocument, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration], directory: Path
-) -> dict[str, PipelineDeclaration]:
-    """Read pipelines as in a pipeline file; in a cluster, each must name its graph."""
-    if not isinstance(node, yaml.MappingNode):
-        if node is not None:
-            document.fault(node, "expected a mapping")
-        return {}
-    declared = read_declarations(
-        PipelineDocument(document.name, document.bytes_max, document.problems), node, directory.absolute()
-    )
-    for key, entry in node.value:
-        pipeline = declared.get(str(key.value))
-        if pipeline is not None and pipeline.graph not in graphs:
-            hint = did_you_mean(pipeline.graph or "", graphs) or "name a declared graph"
-            message = f"the pipeline needs a `graph` of the cluster, and there is no `{pipeline.graph or ''}`; {hint}"
-            document.fault(entry, message, "unknown_graph")
-    return declared
+    def base_url(self, node: yaml.Node) -> str | None:
+        """Return the address of a provider; it is stored in the ledger, so no part of it may be a secret."""
+        text = self.text(node)
+        if text is None:
+            return None
+        if not text.startswith(("http://", "https://")):
+            self.fault(node, "expected an address that starts with `https://` or `http://`")
+        elif _CREDENTIALS.match(text) or "?" in text:
+            message = "an address must not hold credentials or a query; put the key into `api_key: ${NAME}`"
+            self.fault(node, message, "inline_secret")
+        return text
+
+    def secret(self, node: yaml.Node) -> str | None:
+        match = _SECRET.fullmatch(str(node.value).strip()) if isinstance(node, yaml.ScalarNode) else None
+        if match is None:
+            message = "a secret must not be in the file; name the environment variable that holds it as `${NAME}`"
+            self.fault(node, message, "inline_secret")
+            return None
+        return match[0]
+
+    def graphs(
+        self, node: yaml.Node | None, providers: Mapping[str, ProviderDeclaration]
+    ) -> dict[str, GraphDeclaration]:
+        graphs = {}
+        self.check_graph_ids(node)
+        for id_, entry in self.entries(node).items() if node is not None else ():
+            values = self.fields(entry, ("schema", "queries", "embedding_provider", "external_blobs"), ("schema",))
+            schema = self.text(values["schema"]) if "schema" in values else None
+            queries = self.queries(values["queries"]) if "queries" in values else None
+            provider = self.text(values["embedding_provider"]) if "embedding_provider" in values else None
+            if provider is not None and provider not in providers:
+                message = f"there is no provider `{provider}`; declare it under `providers.embedding`"
+                self.fault(values["embedding_provider"], message, "unknown_provider")
+            blobs = self.blob_bases(values["external_blobs"]) if "external_blobs" in values else ()
+            graphs[id_] = GraphDeclaration(id_, schema or "", queries, provider, blobs)
+        return graphs
+
+    def queries(self, node: yaml.Node) -> str | tuple[str, ...] | Mapping[str, str] | None:
+        if isinstance(node, yaml.SequenceNode):
+            return self.texts(node) if node.value else ()
+        if not isinstance(node, yaml.MappingNode):
+            return self.text(node)
+        files = {}
+        for name, entry in self.entries(node).items():
+            members = self.fields(entry, ("file",), ("file",))
+            files[name] = (self.text(members["file"]) if "file" in members else None) or ""
+        return files
+
+    def blob_bases(self, node: yaml.Node) -> tuple[BlobBase, ...]:
+        members = self.fields(node, ("allow",), ("allow",))
+        bases: list[BlobBase] = []
+        for item in self.items(members["allow"]) if "allow" in members else ():
+            values = self.fields(item, ("base", "scope"), ("base", "scope"))
+            text = self.text(values["base"]) if "base" in values else None
+            scope = self.word(values["scope"], BLOB_SCOPES) if "scope" in values else None
+            if text is None or scope is None:
+                continue
+            try:
+                base = BlobBase.parse(text, scope)
+            except UsageError as failure:
+                self.fault(values["base"], failure.message, "invalid_blob_base")
+                continue
+            if any(base.overlaps(other) for other in bases):
+                message = f"`{base.uri}` overlaps another base; make them disjoint"
+                self.fault(values["base"], message, "overlapping_blob_base")
+            bases.append(base)
+        return tuple(bases)
+
+    def policies(self, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration]) -> dict[str, PolicyDeclaration]:
+        policies: dict[str, PolicyDeclaration] = {}
+        bound: dict[str, str] = {}
+        for name, entry in self.named(node, "policy").items():
+            values = self.fields(entry, ("file", "applies_to"), ("file", "applies_to"))
+            file = self.text(values["file"]) if "file" in values else None
+            scopes = self.texts(values["applies_to"]) if "applies_to" in values else ()
+            if CLUSTER_SCOPE in scopes and len(scopes) > 1:
+                message = "a bundle is bound to graphs or to `cluster`, not to both; make two bundles"
+                self.fault(values["applies_to"], message, "policy_mixed_binding_kinds")
+            for scope in scopes:
+                if scope != CLUSTER_SCOPE and scope not in graphs:
+                    hint = did_you_mean(scope, graphs) or "name declared graphs, or `[cluster]` for the server"
+                    self.fault(values["applies_to"], f"there is no graph `{scope}`; {hint}", "unknown_graph")
+                if bound.setdefault(scope, name) != name:
+                    message = f"`{scope}` already has the policy `{bound[scope]}`; a scope takes one bundle"
+                    self.fault(values["applies_to"], message, "duplicate_policy_binding")
+            policies[name] = PolicyDeclaration(name, file or "", scopes)
+        return policies
+
+    def pipelines(
+        self, node: yaml.Node | None, graphs: Mapping[str, GraphDeclaration], directory: Path
+    ) -> dict[str, PipelineDeclaration]:
+        """Read pipelines as in a pipeline file; in a cluster, each must name its graph."""
+        if not isinstance(node, yaml.MappingNode):
+            if node is not None:
+                self.fault(node, "expected a mapping")
+            return {}
+        declared = read_declarations(
+            PipelineDocument(self.name, self.bytes_max, self.problems), node, directory.absolute()
+        )
+        for key, entry in node.value:
+            pipeline = declared.get(str(key.value))
+            if pipeline is not None and pipeline.graph not in graphs:
+                hint = did_you_mean(pipeline.graph or "", graphs) or "name a declared graph"
+                message = (
+                    f"the pipeline needs a `graph` of the cluster, and there is no `{pipeline.graph or ''}`; {hint}"
+                )
+                self.fault(entry, message, "unknown_graph")
+        return declared

@@ -69,7 +69,6 @@ class DesiredState:
 
 
 def sha256(data: bytes) -> str:
-    """Return the digest of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -128,7 +127,6 @@ class _Reader:
         self.resources[resource.address] = resource
 
     def read_graph(self, graph: GraphDeclaration) -> None:
-        """Read the schema and the queries of a graph."""
         schema = self._read(graph.schema, f"graphs.{graph.id}.schema", "S1", "schema_not_found")
         if schema is None:
             return
@@ -216,7 +214,6 @@ class _Reader:
         return True
 
     def read_policy(self, policy: PolicyDeclaration) -> None:
-        """Read and check a policy bundle."""
         from omnigraph.policy import BundleScope, Policy, parse_bundle
 
         member = f"policies.{policy.name}.file"

@@ -26,6 +26,7 @@ from omnigraph.store.objects.uri import Location
 FOLDER: Final = "__cluster"
 STATE_FOLDER: Final = f"{FOLDER}/state"
 PAYLOAD_FOLDER: Final = f"{FOLDER}/resources"
+LOCK_FOLDER: Final = f"{FOLDER}/locks"
 VERSION: Final = 1
 # Other objects of the folder, such as a copy by hand, are no revisions.
 _REVISION: Final = re.compile(r"[0-9]{12}\.json")
@@ -140,10 +141,10 @@ class Ledger:
     def __init__(self, storage: str) -> None:
         self.root = Location.parse(storage)
         self.objects = Objects(self.root)
+        self.locks = NumberedLocks(self.objects, LOCK_FOLDER)
         self._newest = 0
 
     def graph_uri(self, graph_id: str) -> str:
-        """Return the address of a graph."""
         return f"{self.root.uri.rstrip('/')}/{graph_path(graph_id)}"
 
     def read(self) -> StoredRevision | None:
@@ -171,7 +172,6 @@ class Ledger:
         return (0, 0) if info is None else (self._newest, info.modified_us)
 
     def read_revision(self, revision: int) -> StoredRevision | None:
-        """Return a revision, or None if there is no such revision."""
         data = self.objects.read_if_exists(_state_path(revision))
         if data is None:
             return None
@@ -224,7 +224,6 @@ class Ledger:
         return {path: _decode(path, data) for path, data in contents.items() if data is not None}
 
     def write_json(self, path: str, value: Mapping[str, Any]) -> None:
-        """Create or replace a JSON object."""
         self.objects.write(path, orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS))
 
 
@@ -253,14 +252,12 @@ def graph_path(graph_id: str) -> str:
 
 
 def payload_path(address: str, digest: str) -> str:
-    """Return where the content of a resource is stored."""
     kind, _, name = address.partition(".")
     suffix = {"query": "gq", "schema": "pg"}.get(kind, "yaml")
     return f"{PAYLOAD_FOLDER}/{kind}/{name.replace('.', '/', 1)}/{digest}.{suffix}"
 
 
 def operation_record(operation: str, actor: str | None, **details: object) -> Json:
-    """Return the record of the operation that writes a revision."""
     return {"operation": operation, "actor": actor, "at": clock.now_us(), **details}
 
 
@@ -337,13 +334,10 @@ def forget_lost(state: AppliedState, findings: Iterable[Finding]) -> AppliedStat
     return replace(state, resources=resources, statuses=statuses)
 
 
-LOCK_FOLDER: Final = f"{FOLDER}/locks"
-
-
 def read_lock(ledger: Ledger) -> LockInfo | None:
     """Return the newest lock, held or released, or None if there never was one."""
     try:
-        return _locks(ledger).read()
+        return ledger.locks.read()
     except LockUnreadable as failure:
         raise _unreadable_error(failure) from None
 
@@ -352,7 +346,7 @@ def read_lock(ledger: Ledger) -> LockInfo | None:
 def hold_lock(ledger: Ledger, operation: str, actor: str | None) -> Iterator[ClusterLock]:
     """Hold the lock of a cluster; raises `ClusterError` with `state_lock_held` while another operation holds it."""
     try:
-        lock = _locks(ledger).acquire(operation, actor)
+        lock = ledger.locks.acquire(operation, actor)
     except LockUnreadable as failure:
         raise _unreadable_error(failure) from None
     except LockHeld as failure:
@@ -373,12 +367,8 @@ def force_unlock(ledger: Ledger, lock_id: str, actor: str | None) -> None:
         message = f"the lock is held as `{current.lock_id}`; check which operation you mean to stop"
         raise cluster_error("state_lock_id_mismatch", LOCK_FOLDER, message)
     # The next number is created as released, so the holder notices that it has lost before its next change.
-    if not _locks(ledger).release_by_force(current, actor):
+    if not ledger.locks.release_by_force(current, actor):
         raise cluster_error("state_lock_missing", LOCK_FOLDER, "the lock has just changed hands; look again")
-
-
-def _locks(ledger: Ledger) -> NumberedLocks:
-    return NumberedLocks(ledger.objects, LOCK_FOLDER)
 
 
 def _unreadable_error(failure: LockUnreadable) -> ClusterError:

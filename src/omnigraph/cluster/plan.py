@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from omnigraph import clock
-from omnigraph.cluster.desired import DesiredState, Resource, sha256
+from omnigraph.cluster.desired import DesiredState, sha256
 from omnigraph.cluster.ledger import FOLDER, AppliedState, Json, Ledger, graph_path, unreadable_object
 from omnigraph.errors import GraphNotFound, OmniGraphError
 from omnigraph.findings import Finding, warning
@@ -127,7 +127,6 @@ class Approvals:
 
 
 def write_approval(ledger: Ledger, change: Change, config_digest: str, actor: str, reason: str) -> Json:
-    """Store the approval of a change."""
     approval_id = new_ulid()
     artifact: Json = {
         "schema_version": 1,
@@ -154,7 +153,6 @@ def consumed(artifact: Json, operation_id: str) -> Json:
 
 
 def approval_path(approval_id: str) -> str:
-    """Return where an approval is stored."""
     return f"{APPROVAL_FOLDER}/{approval_id}.json"
 
 
@@ -230,18 +228,12 @@ def compare_resources(desired: DesiredState, state: AppliedState) -> Iterator[Ch
         elif before is None:
             yield Change(address, "create", None, after_digest, "applied")
         else:
-            metadata = _changed_metadata(after, before)
+            changed = (word for name, word in _METADATA.items() if after.metadata.get(name) != before.get(name))
+            metadata = next(changed, None)
             if after_digest != before_digest or metadata is not None:
                 disposition: Disposition = "derived" if address.startswith("graph.") else "applied"
                 is_binding = metadata == _METADATA["applies_to"]
                 yield Change(address, "update", before_digest, after_digest, disposition, None, is_binding, metadata)
-
-
-def _changed_metadata(after: Resource, before: Json) -> str | None:
-    for name, word in _METADATA.items():
-        if after.metadata.get(name) != before.get(name):
-            return word
-    return None
 
 
 def graph_of(address: str) -> str | None:

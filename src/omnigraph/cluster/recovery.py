@@ -6,7 +6,7 @@ never deletes a graph; an apply that runs again does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
@@ -77,10 +77,7 @@ def read_pending(ledger: Ledger) -> tuple[dict[str, str], tuple[Finding, ...]]:
     """Return the graphs with a sidecar and warnings about them, without changing anything."""
     pending: dict[str, str] = {}
     findings: list[Finding] = []
-    for path, sidecar in ledger.read_json("recoveries").items():
-        if not _is_attributed(sidecar):
-            findings.append(_unattributed(path))
-            continue
+    for _, sidecar in _read_sidecars(ledger, findings):
         graph, kind = sidecar["graph_id"], sidecar["kind"]
         pending[graph] = kind
         message = f"an interrupted `{kind}` is finished by the next apply"
@@ -88,19 +85,22 @@ def read_pending(ledger: Ledger) -> tuple[dict[str, str], tuple[Finding, ...]]:
     return pending, tuple(findings)
 
 
-def _is_attributed(sidecar: Json) -> bool:
-    """Return True if a sidecar says which graph moved, and how."""
-    return (
-        all(isinstance(sidecar.get(name), str) for name in _TEXTS)
-        and {"started_at", "actor"} <= sidecar.keys()
-        and sidecar["kind"] in get_args(MovementKind)
-        and GRAPH_ID.fullmatch(sidecar["graph_id"]) is not None
-    )
+def _read_sidecars(ledger: Ledger, findings: list[Finding]) -> Iterator[tuple[str, Json]]:
+    """Yield the sidecars that say which graph moved, and how, in the order in which the movements began; report others.
 
-
-def _unattributed(path: str) -> Finding:
-    message = "it names no movement of a graph; look at the graphs, then remove it by hand"
-    return error("cluster_recovery_unattributed", path, message)
+    Ids of operations are ULIDs, so that is the order of their paths.
+    """
+    for path, sidecar in sorted(ledger.read_json("recoveries").items()):
+        if (
+            all(isinstance(sidecar.get(name), str) for name in _TEXTS)
+            and {"started_at", "actor"} <= sidecar.keys()
+            and sidecar["kind"] in get_args(MovementKind)
+            and GRAPH_ID.fullmatch(sidecar["graph_id"]) is not None
+        ):
+            yield path, sidecar
+        else:
+            message = "it names no movement of a graph; look at the graphs, then remove it by hand"
+            findings.append(error("cluster_recovery_unattributed", path, message))
 
 
 def sweep(ledger: Ledger, state: AppliedState) -> Sweep:
@@ -109,11 +109,7 @@ def sweep(ledger: Ledger, state: AppliedState) -> Sweep:
     pending: dict[str, str] = {}
     findings: list[Finding] = []
     result = state
-    # Ids of operations are ULIDs, so sidecars are settled in the order in which the movements began.
-    for path, sidecar in sorted(ledger.read_json("recoveries").items()):
-        if not _is_attributed(sidecar):
-            findings.append(_unattributed(path))
-            continue
+    for path, sidecar in _read_sidecars(ledger, findings):
         rolled, finding = _settle(ledger, result, sidecar)
         if finding is not None:
             findings.append(finding)

@@ -19,7 +19,6 @@ from omnigraph.yaml_document import Document
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a policy file."""
     try:
         return read_regular_file(path, POLICY_BYTES_MAX)[0].decode()
     except UnicodeDecodeError as error:
@@ -47,7 +46,6 @@ ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 
 def actions_of(scope: BundleScope) -> tuple[str, ...]:
-    """Return the actions that a bundle of this scope may allow."""
     return GRAPH_ACTIONS if scope == "graph" else SERVER_ACTIONS
 
 
@@ -87,13 +85,6 @@ class Bundle:
         return (rule for rule in self.rules if actor in self.groups[rule.group])
 
 
-def _check_kind(document: Document, node: yaml.Node, scope: BundleScope) -> None:
-    """Check that a bundle of a declared kind is used for that kind."""
-    kind = document.word(node, get_args(BundleScope))
-    if kind is not None and kind != scope:
-        document.fault(node, f"a bundle of the kind `{kind}` cannot be used for a {scope}; use another file")
-
-
 def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "graph") -> Bundle:
     """Parse a bundle; raises a single `PolicyError` that lists every problem with its position.
 
@@ -105,24 +96,17 @@ def parse_bundle(text: str, *, name: str = "policy.yaml", scope: BundleScope = "
     fields = document.fields(document.open(text), keys, ("version",))
     if "version" in fields:
         document.version(fields["version"])
-    if "kind" in fields:
-        _check_kind(document, fields["kind"], scope)
-    groups = _groups(document, fields.get("groups"))
+    kind = document.word(fields["kind"], get_args(BundleScope)) if "kind" in fields else scope
+    if kind not in (None, scope):
+        document.fault(fields["kind"], f"a bundle of the kind `{kind}` cannot be used for a {scope}; use another file")
+    members = document.entries(fields["groups"]) if "groups" in fields else {}
+    groups = {group: document.texts(actors) for group, actors in members.items()}
     branches = fields.get("protected_branches")
-    protected = frozenset(document.texts(branches)) if branches is not None and not _is_empty(branches) else frozenset()
+    is_empty = isinstance(branches, yaml.SequenceNode) and not branches.value
+    protected = frozenset(() if branches is None or is_empty else document.texts(branches))
     rules = _rules(document, fields.get("rules"), groups, scope)
     document.finish()
     return Bundle(name, groups, protected, rules)
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.SequenceNode) and not node.value
-
-
-def _groups(document: Document, node: yaml.Node | None) -> dict[str, tuple[str, ...]]:
-    if node is None:
-        return {}
-    return {name: document.texts(members) for name, members in document.entries(node).items()}
 
 
 def _rules(

@@ -24,15 +24,16 @@ _ENTITIES: Final = "entity Group; entity Actor in [Group]; entity Graph; entity 
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """An authorization request; without a `type_name` it asks whether the action is allowed for any type."""
+    """An authorization request; without a `type_name` it asks whether the action is allowed for any type.
+
+    Of a branch, Cedar needs to know whether it is protected; None without one.
+    """
 
     actor: str
     action: str
-    has_branch: bool
-    has_target: bool
+    is_branch_protected: bool | None
+    is_target_protected: bool | None
     type_name: str | None
-    branch_is_protected: bool
-    target_is_protected: bool
 
 
 class CompiledBundle:
@@ -64,10 +65,10 @@ class CompiledBundle:
 
     def _request(self, request: AccessRequest) -> dict[str, Any]:
         context = {
-            "has_branch": request.has_branch,
-            "has_target_branch": request.has_target,
-            "branch_is_protected": request.branch_is_protected,
-            "target_branch_is_protected": request.target_is_protected,
+            "has_branch": request.is_branch_protected is not None,
+            "has_target_branch": request.is_target_protected is not None,
+            "branch_is_protected": bool(request.is_branch_protected),
+            "target_branch_is_protected": bool(request.is_target_protected),
             "has_type": request.type_name is not None,
             "type_name": request.type_name or "",
         }

@@ -134,15 +134,9 @@ class Policy:
         if actor is None or actor not in self._actors or action not in actions_of(self.scope):
             return None
         # Rules see only whether a branch is protected, so all unprotected branches share a cache entry.
-        request = AccessRequest(
-            actor,
-            action,
-            branch is not None,
-            target is not None,
-            type_name,
-            branch is not None and self.is_protected(branch),
-            target is not None and self.is_protected(target),
-        )
+        is_branch_protected = None if branch is None else self.is_protected(branch)
+        is_target_protected = None if target is None else self.is_protected(target)
+        request = AccessRequest(actor, action, is_branch_protected, is_target_protected, type_name)
         return self._rule_cache.get_or_create(request, lambda: self._compiled.rule_for(request))
 
 
@@ -195,7 +189,6 @@ class Outcome:
         return self.decision.allowed == self.case.expect_allowed
 
     def to_json(self) -> dict[str, object]:
-        """Return the public JSON form, the same on every surface."""
         expected = "allow" if self.case.expect_allowed else "deny"
         return {"id": self.case.id, "passed": self.passed, "expected": expected, "decision": self.decision.to_json()}
 
@@ -218,7 +211,6 @@ def load_cases(path: Path) -> tuple[Case, ...]:
 
 
 def run_cases(policy: Policy, cases: Sequence[Case]) -> tuple[Outcome, ...]:
-    """Return the outcome of each case."""
     return tuple(
         Outcome(case, policy.decide(case.actor, case.action, branch=case.branch, target=case.target_branch))
         for case in cases

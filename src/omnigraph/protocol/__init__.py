@@ -37,7 +37,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
     @property
     def uri(self) -> str:
         """The address of the graph."""
-        ...
 
     def mutate(
         self,
@@ -74,7 +73,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
             >>> graph.mutate('query q() { update Person set { age: 37 } where name = "Ada" }').affected_nodes
             1
         """
-        ...
 
     def load(
         self,
@@ -114,7 +112,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
             >>> graph.load([{"type": "Person", "data": {"name": "Cid"}}]).total_entities
             1
         """
-        ...
 
     def ingest(
         self,
@@ -129,7 +126,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
         message: str | None = None,
     ) -> IngestReceipt:
         """Load data as one commit; the former name of `load`."""
-        ...
 
     def revert(
         self,
@@ -160,7 +156,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
             >>> graph.revert(graph.commits()[0].commit_id).outcome.value
             'merged'
         """
-        ...
 
     def cherry_pick(
         self,
@@ -193,7 +188,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
             >>> graph.cherry_pick(added.commit.commit_id).outcome.value
             'merged'
         """
-        ...
 
     def close(self) -> None:
         """Finish background work and release resources.
@@ -201,7 +195,6 @@ class GraphProtocol(HistoryProtocol, ReadsProtocol, Protocol):
         Example:
             >>> graph.close()
         """
-        ...
 
     def __enter__(self) -> Any: ...
 

@@ -58,7 +58,6 @@ class ReadsProtocol(Protocol):
             Bob
             1 row of `q` on main
         """
-        ...
 
     def explain(
         self,
@@ -93,7 +92,6 @@ class ReadsProtocol(Protocol):
             >>> graph.explain("query q() { match { $p: Person } return { $p.name } }").query_name
             'q'
         """
-        ...
 
     def snapshot(self, branch: str = "main", *, at: AsOf | None = None, names: Naming = "now") -> Any:
         """Return the newest snapshot of a branch, or that of a past state.
@@ -114,7 +112,6 @@ class ReadsProtocol(Protocol):
             >>> graph.snapshot().version
             2
         """
-        ...
 
     def at(self, at: AsOf, branch: str = "main", *, names: Naming = "now") -> Any:
         """Return a read-only view of a past state.
@@ -136,7 +133,6 @@ class ReadsProtocol(Protocol):
             >>> graph.at("HEAD~1").get("Person", "Ada") is None
             True
         """
-        ...
 
     def get(
         self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, names: Naming = "now"
@@ -162,7 +158,6 @@ class ReadsProtocol(Protocol):
             >>> graph.get("Person", "Ada")
             {'id': 'Ada', 'age': 36, 'name': 'Ada'}
         """
-        ...
 
     def blob(
         self,
@@ -197,7 +192,6 @@ class ReadsProtocol(Protocol):
             >>> graph.blob("Person", "Ada", "photo").read(0, 4)
             b'PNG!'
         """
-        ...
 
     def export(
         self,
@@ -231,7 +225,6 @@ class ReadsProtocol(Protocol):
             >>> b"".join(graph.export(types=["Person"])).count(bytes([10]))
             2
         """
-        ...
 
 
 class HistoryProtocol(Protocol):
@@ -256,7 +249,6 @@ class HistoryProtocol(Protocol):
             >>> [commit.kind for commit in graph.commits()]
             ['ingest', 'init']
         """
-        ...
 
     def commit(self, at: AsOf, branch: str = "main") -> Commit:
         """Return one commit, which may be on any branch.
@@ -275,7 +267,6 @@ class HistoryProtocol(Protocol):
             >>> graph.commit("HEAD~1").kind
             'init'
         """
-        ...
 
     def operation(self, operation_id: str) -> Operation:
         """Look up the outcome of a write by the `operation_id` of an error whose `effect` is `unknown`.
@@ -293,7 +284,6 @@ class HistoryProtocol(Protocol):
             >>> graph.operation(graph.commits()[0].operation_id).outcome
             'applied'
         """
-        ...
 
     def log(
         self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None, limit: Any = None
@@ -320,7 +310,6 @@ class HistoryProtocol(Protocol):
             >>> [change.op for change in graph.log("Person", "Ada")]
             ['insert']
         """
-        ...
 
     def blame(self, type_name: str, key: Any, *, branch: str = "main", at: AsOf | None = None) -> PropertyBlame:
         """Return, for each property of one entity, the commit that last set it.
@@ -344,7 +333,6 @@ class HistoryProtocol(Protocol):
             >>> graph.blame("Person", "Ada")["age"].commit.kind
             'ingest'
         """
-        ...
 
     def diff(
         self,
@@ -381,7 +369,6 @@ class HistoryProtocol(Protocol):
             >>> graph.diff(1, 2).stats()
             {'inserts': 3, 'updates': 0, 'deletes': 0, 'types_affected': 2}
         """
-        ...
 
     def commit_changes(
         self,
@@ -417,7 +404,6 @@ class HistoryProtocol(Protocol):
             >>> [change["id"] for change in page.to_json()["changes"]]
             ['Ada', 'Bob']
         """
-        ...
 
     def changes(
         self,
@@ -457,7 +443,6 @@ class HistoryProtocol(Protocol):
             >>> len(page.blocks), page.caught_up
             (1, True)
         """
-        ...
 
     def baseline(
         self, branch: str = "main", *, kinds: Names = None, types: Names = None, ops: Names = None
@@ -480,4 +465,3 @@ class HistoryProtocol(Protocol):
             >>> b"".join(graph.baseline()).count(bytes([10]))
             4
         """
-        ...

@@ -113,7 +113,6 @@ def is_among(values: Column, others: Column) -> Numbers:
 
 
 def without(values: Column, others: Column) -> Column:
-    """Return the values that are not in `others`."""
     return values if len(others) == 0 else values.filter(pa.array(~is_among(values, others)))
 
 
@@ -162,11 +161,9 @@ class Committed(Protocol):
 
     def existing(self, table_key: TypeKey, ids: Ids) -> Ids:
         """Return the ids that exist in a type."""
-        ...
 
     def matching(self, table_key: TypeKey, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return `columns` of the rows that match `where` (column -> accepted values); of all rows if it is empty."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

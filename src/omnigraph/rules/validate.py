@@ -28,18 +28,9 @@ def _in_every_row(rule: row_rules.RowRule) -> Rule:
         for delta in changes.deltas.values():
             for breach in rule(delta.type, delta.rows) if delta.rows.num_rows else ():
                 for error in row_rules.errors_of(breach, delta.rows, findings.room).to_pylist():
-                    row = int(error["row"])
-                    findings.add(
-                        Violation(
-                            breach.rule,
-                            error["message"],
-                            delta.key,
-                            delta.ids[row].as_py(),
-                            breach.property,
-                            error["value"],
-                            delta.line(row),
-                        )
-                    )
+                    entity, line = delta.ids[error["row"]].as_py(), delta.line(error["row"])
+                    message, value = error["message"], error["value"]
+                    findings.add(Violation(breach.rule, message, delta.key, entity, breach.property, value, line))
 
     check.__name__ = rule.__name__
     return check

@@ -70,13 +70,11 @@ class Admission:
 
     @property
     def inflight(self) -> int:
-        """Number of in-flight writes of all actors."""
         with self._lock:
             return self._requests.total()
 
 
 def read_admission() -> Admission:
-    """Return the configured admission limits."""
     inflight_max = settings.read_integer("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
     return Admission(inflight_max, settings.read_integer("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))
 
@@ -193,7 +191,6 @@ def check_length(declared: str | None, limit: int, resource: str) -> int | None:
 
 
 async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
-    """Return the whole body."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -284,7 +281,6 @@ class ExportSlots:
 
     @property
     def in_flight(self) -> int:
-        """Number of in-flight exports."""
         with self._lock:
             return self._in_flight.total()
 

@@ -38,7 +38,6 @@ Respond: TypeAlias = Callable[[Scope, Receive], Awaitable[Response]]
 
 
 def build(service: Service) -> App:
-    """Return the ASGI application of a server."""
     endpoints = [("GET", _server_endpoint(service, route)) for route in SERVER_ROUTES]
     for route in ROUTES:
         ask = partial(service.answer, route)
@@ -121,7 +120,6 @@ def _no_route(service: Service, log: RequestLog, allowed: list[str]) -> Response
 
 
 def error_response(service: Service, log: RequestLog, error: OmniGraphError, *, is_change: bool = False) -> Response:
-    """Return the response of an error."""
     service.count(error)
     log.code = error.code
     served = service.registry.served.get(log.graph_id) if log.graph_id is not None else None

@@ -9,7 +9,9 @@ import hmac
 import socket
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
@@ -70,7 +72,6 @@ class Tokens:
 
 
 def read_tokens() -> Tokens:
-    """Return the configured tokens."""
     if settings.read(_AWS):
         raise UsageError(f"{_AWS} is set, but this release reads no AWS secrets; use {_FILE} instead")
     file, text = settings.read(_FILE), settings.read(_JSON)
@@ -85,7 +86,6 @@ def read_tokens() -> Tokens:
 
 
 def token_files() -> tuple[Path, ...]:
-    """Return the files that tokens are read from."""
     file = settings.read(_FILE)
     return (Path(file),) if file else ()
 
@@ -124,7 +124,6 @@ class ReadOnlyPolicy(AllowAll):
     """The policy of a graph without one on a server with tokens: authenticated actors may read."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Deny everything but `read`."""
         if action != "read" or actor is None:
             raise PolicyDenied(
                 f"`{action}` is not allowed: the server has no policy for this graph, and lets actors only read; start"
@@ -138,7 +137,6 @@ class ReadOnlyPolicy(AllowAll):
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Hide no types from reads."""
         return frozenset() if action == "read" else frozenset(names)
 
 
@@ -149,12 +147,12 @@ class DecisionCache:
     """The policy of one request: caches decisions, so that each is made, and logged, once."""
 
     def __init__(self, policy: PolicyHook) -> None:
+        self.is_protected, self.sample_actors = policy.is_protected, policy.sample_actors
         self._policy = policy
         self._denials: dict[tuple[object, ...], PolicyDenied | None] = {}
-        self._hidden: dict[tuple[object, ...], frozenset[str]] = {}
+        self._hidden_types = cache(policy.hidden_types)
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless the actor may perform the action."""
         # Scopes compare by the names in use; decisions depend on former names as well.
         key = (action, scope, scope.branch_names, scope.target_names, actor)
         if key not in self._denials:
@@ -169,20 +167,7 @@ class DecisionCache:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Return the types on which the actor may not perform the action."""
-        names = frozenset(names)
-        key = (actor, action, names, branch)
-        if key not in self._hidden:
-            self._hidden[key] = self._policy.hidden_types(actor, action, names, branch)
-        return self._hidden[key]
-
-    def is_protected(self, branch: PolicyBranch) -> bool:
-        """Return True if a branch is protected."""
-        return self._policy.is_protected(branch)
-
-    def sample_actors(self) -> Iterable[str]:
-        """Return representative actors."""
-        return self._policy.sample_actors()
+        return self._hidden_types(actor, action, frozenset(names), branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +248,10 @@ def host_name(header: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    try:
+    with suppress(ValueError):
         ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def read_allowed_hosts(*, has_tokens: bool) -> AllowedHosts:

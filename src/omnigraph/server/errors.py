@@ -81,11 +81,8 @@ def _situation_fields(code: str, context: Mapping[str, Any]) -> dict[str, Any]:
             sizes = _present_fields(context, "resource", "limit", "actual")
             return {"resource_limit": {name: _as_int64(item) for name, item in sizes.items()}}
         case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= context.keys():
-            sizes = {"limit": context["allowed"], "actual": context["needed"]}
-            return {
-                "resource_limit": {"resource": context["limit"]}
-                | {name: _as_int64(item) for name, item in sizes.items()}
-            }
+            needed, allowed = _as_int64(context["needed"]), _as_int64(context["allowed"])
+            return {"resource_limit": {"resource": context["limit"], "limit": allowed, "actual": needed}}
         case "blob.range":
             return {"blob_range": _present_fields(context, "start", "end", "length")}
     return {}

@@ -64,7 +64,6 @@ def log_to_stderr() -> None:
 
 
 def log_failure(error: BaseException, request_id: str) -> None:
-    """Log an internal error with its request id."""
     _log.error("failure", extra={"request_id": request_id, **describe_exception(error)})
 
 
@@ -86,7 +85,6 @@ class Metrics:
             self.in_flight += 1
 
     def end(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record a finished request."""
         with self._lock:
             self.in_flight -= 1
             self._requests[(("method", method), ("route", route), ("status", str(status)))] += 1
@@ -97,7 +95,6 @@ class Metrics:
             buckets[-1] += 1
 
     def count(self, name: str) -> None:
-        """Increment a counter."""
         with self._lock:
             self._counts[name] += 1
 
@@ -167,7 +164,6 @@ class RequestLog:
 
 
 def request_log(scope: Scope) -> RequestLog:
-    """Return the log entry of a request."""
     log = scope[_SCOPE_KEY]
     assert isinstance(log, RequestLog)
     return log

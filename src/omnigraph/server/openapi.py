@@ -69,19 +69,13 @@ def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
         hints = {member.name: member.kind for member in members(kind)}
         required: Iterable[str] = hints
     else:
-        hints, required = get_type_hints(kind), required_fields(kind)
+        # Read from the hints: older Pythons do not see what is required in annotations that are strings.
+        hints, extras = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+        required = [name for name, hint in extras.items() if kind.__total__ and get_origin(hint) is not NotRequired]
     properties = {wire.TO_WIRE.get(name, name): schema_of(hint, shapes) for name, hint in hints.items()}
     about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
     required = sorted(wire.TO_WIRE.get(name, name) for name in required)
     return {"type": "object", **about, "properties": properties, "required": required}
-
-
-def required_fields(kind: Any) -> set[str]:
-    """Return the members that a response always has; older Pythons do not see that in string annotations."""
-    hints = get_type_hints(kind, include_extras=True)
-    if not kind.__total__:
-        return set()
-    return {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
 
 
 def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
@@ -102,7 +96,6 @@ def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
 
 
 def query_parameters(takes: type, shapes: dict[str, Schema]) -> list[dict[str, Any]]:
-    """Return the members of an input as query parameters."""
     shape = input_schema(takes, shapes)
     required = set(shape.get("required", ()))
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -84,11 +84,9 @@ class Configurable(Protocol):
 
     def read(self) -> Configuration:
         """Read the configuration; raises if it is invalid."""
-        ...
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes when the configuration changes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,6 @@ class Sources:
         return Configuration(tokens, checkers, load_server_policy(self.server_policy))
 
     def fingerprint(self) -> Hashable:
-        """Return a value that changes when one of the files changes."""
         paths = (*self.token_files, *self.policies.values(), self.server_policy)
         return tuple(fingerprint_files(path for path in paths if path is not None))
 
@@ -158,7 +155,6 @@ class ServedGraph:
 
     @property
     def checker(self) -> PolicyHook:
-        """The policy of the graph."""
         return session_of(self.graph).policy
 
     def stored(self) -> StoredQueries:
@@ -174,17 +170,10 @@ class ServedGraph:
             session.policy = DecisionCache(session.policy)
         return graph
 
-    def track_request(self) -> AbstractContextManager[None]:
-        """Record that a request uses the graph."""
-        return _listed(object(), self.requests)
-
-    def track_operation(self, operation_id: str) -> AbstractContextManager[None]:
-        """Record an operation as in flight for the duration of its request."""
-        return _listed(operation_id, self.in_flight_operations)
-
 
 @contextmanager
-def _listed(item: T, items: list[T]) -> Iterator[None]:
+def listed(item: T, items: list[T]) -> Iterator[None]:
+    """Keep an item in a list, such as that of the requests in flight, while it lasts."""
     items.append(item)
     try:
         yield
@@ -271,7 +260,6 @@ class GraphRegistry:
         return self.server_policy is not None and self.server_policy.decide(actor, "graph_list").allowed
 
     def close(self) -> None:
-        """Close all graphs."""
         for served in (*self.served.values(), *self.retired):
             served.graph.close()
 
@@ -432,12 +420,10 @@ class Reconcilers:
 
     @property
     def rounds(self) -> int:
-        """The rounds of all graphs so far."""
         return self._ended_rounds + sum(item.rounds for item in self._running.values())
 
     @property
     def failures(self) -> int:
-        """The rounds that failed."""
         return self._ended_failures + sum(item.failures for item in self._running.values())
 
     def follow(self, graphs: Iterable[Graph]) -> None:

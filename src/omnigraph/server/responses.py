@@ -93,14 +93,12 @@ Handler = Callable[[Call[Any]], Response]
 
 
 def json_response(value: object, status: int = 200, *, has_committed: bool = False) -> Response:
-    """Return a JSON response."""
     return Response(dump(value), status=status, has_committed=has_committed)
 
 
 def receipt_response(
     receipt: MutationReceipt | IngestReceipt | MergeReceipt | SchemaReceipt, **more: object
 ) -> Response:
-    """Return the response of a write."""
     return json_response({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
 
 

@@ -57,7 +57,6 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, sockets: list[socket.socket]) -> None:
-        """Serve on sockets that listen."""
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self._serve(sockets))
 
@@ -163,13 +162,11 @@ def bind(address: str) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the address of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def open_service(registry: GraphRegistry) -> Service:
-    """Return a service with the configured limits."""
     threads = settings.read_integer("OMNIGRAPH_SERVER_THREADS", least=1)
     hosts = read_allowed_hosts(has_tokens=bool(registry.tokens.entries))
     return Service(registry, read_admission(), threads, hosts=hosts)

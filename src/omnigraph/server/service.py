@@ -55,7 +55,7 @@ from omnigraph.server.admission import (
 )
 from omnigraph.server.auth import AllowedHosts, deny_early
 from omnigraph.server.observability import Metrics, Scope, request_log
-from omnigraph.server.registry import GraphRegistry, Reconcilers
+from omnigraph.server.registry import GraphRegistry, Reconcilers, listed
 from omnigraph.server.responses import Call, MinimumRate, Response, Streams
 from omnigraph.server.routes import Check, Route
 from omnigraph.wire import JSON, NDJSON, from_json, from_query
@@ -107,7 +107,6 @@ class Service:
         self.admin_threads = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
 
     async def answer(self, route: Route, scope: Scope, receive: Receive) -> Response:
-        """Return the response of a request to a graph."""
         log, headers = request_log(scope), headers_by_name(scope)
         log.actor = actor = self.authenticate(headers)
         served = self.registry.find(scope["path_params"]["graph_id"], actor)
@@ -120,8 +119,9 @@ class Service:
             raise route.masks() from None
         operation_id = _operation_id(headers, route)
         # Until the response was sent, so that a graph that is no longer served stays open for its stream.
-        with served.track_operation(operation_id) if operation_id is not None else nullcontext(), ExitStack() as use:
-            use.enter_context(served.track_request())
+        in_flight = nullcontext() if operation_id is None else listed(operation_id, served.in_flight_operations)
+        with in_flight, ExitStack() as use:
+            use.enter_context(listed(object(), served.requests))
             graph = served.for_request(actor, operation_id)
             caller = actor if actor is not None else f"peer {(scope.get('client') or ('',))[0]}"
             path = dict(scope["path_params"])
@@ -312,7 +312,6 @@ class Service:
             must_exit.cancel()
 
     def count(self, error: OmniGraphError) -> None:
-        """Count an error in the metrics."""
         name = names.CONFLICTS if error.code.startswith("conflict.") else _COUNTED.get(error.code)
         if name is not None:
             self.metrics.count(name)

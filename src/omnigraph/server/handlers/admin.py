@@ -61,14 +61,6 @@ def _static(name: str, media: str) -> Response:
     return Response((_FILES / name).read_bytes(), media, headers=_HEADERS)
 
 
-def script(service: Service, actor: str | None) -> Response:
-    return _static("page.js", SCRIPT)
-
-
-def style(service: Service, actor: str | None) -> Response:
-    return _static("page.css", STYLE)
-
-
 def prefers_html(accept: str) -> bool:
     """Return True if a request names HTML, and JSON not before it; browsers do.
 
@@ -171,8 +163,10 @@ ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
     ServerRoute("/", True, welcome, "What is served here; for browsers a page to look at graphs.",
                 answers.Welcome, is_instant=True, page=page, headers=HEADER_NAMES),
-    ServerRoute("/page.js", True, script, "The script of the page.", SCRIPT, is_instant=True, headers=HEADER_NAMES),
-    ServerRoute("/page.css", True, style, "The style of the page.", STYLE, is_instant=True, headers=HEADER_NAMES),
+    ServerRoute("/page.js", True, lambda *_: _static("page.js", SCRIPT), "The script of the page.",
+                SCRIPT, is_instant=True, headers=HEADER_NAMES),
+    ServerRoute("/page.css", True, lambda *_: _static("page.css", STYLE), "The style of the page.",
+                STYLE, is_instant=True, headers=HEADER_NAMES),
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Check whether every graph can be read.", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),

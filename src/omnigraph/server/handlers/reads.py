@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,13 +24,10 @@ from omnigraph.engine.query.result import Result
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import session_of
 from omnigraph.ids import CommitId
-from omnigraph.limits import (
-    BLOB_READ_BYTES_MAX,
-    CHANGE_WINDOW_ROWS,
-)
+from omnigraph.limits import BLOB_READ_BYTES_MAX, CHANGE_WINDOW_ROWS
 from omnigraph.manifest.history import unknown_commit
 from omnigraph.server.errors import dump
-from omnigraph.server.responses import Call, Response, arguments, json_response
+from omnigraph.server.responses import Call, Handler, Response, arguments, json_response
 from omnigraph.wire import ARROW
 
 _RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
@@ -130,8 +128,9 @@ def _read_pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
 _NO_ROWS: Final = b'"rows":[]'
 
 
-def snapshot(call: Call[wire.SnapshotInput]) -> Response:
-    return json_response(call.graph.snapshot(**arguments(call.input)).to_json())
+def result_of(method: str) -> Handler:
+    """Return the handler of a route that shows the result of a method of the graph."""
+    return lambda call: json_response(attrgetter(method)(call.graph)(**arguments(call.input)).to_json())
 
 
 def query(call: Call[wire.Query]) -> Response:
@@ -248,14 +247,6 @@ def entity(call: Call[wire.GetEntity]) -> Response:
     return rows_response(call, result, target if request.at is None else {**target, "at": request.at})
 
 
-def log(call: Call[wire.LogEntity]) -> Response:
-    return json_response(call.graph.log(**arguments(call.input)).to_json())
-
-
-def blame(call: Call[wire.Entity]) -> Response:
-    return json_response(call.graph.blame(**arguments(call.input)).to_json())
-
-
 def tags(call: Call[wire.NoInput]) -> Response:
     return json_response({"tags": [tag.to_json() for tag in call.graph.tags.list()]})
 
@@ -294,10 +285,6 @@ def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]], media: str = 
         release()
         raise
     return Response(chunks, media, end=release)
-
-
-def changes(call: Call[wire.Changes]) -> Response:
-    return json_response(call.graph.changes(**arguments(call.input)).to_json())
 
 
 def commit_changes(call: Call[wire.CommitChanges]) -> Response:

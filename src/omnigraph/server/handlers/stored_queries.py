@@ -83,8 +83,7 @@ def invoke(call: Call[wire.Invoke]) -> Response:
 
 
 def invoke_if(call: Call[wire.Invoke]) -> Response:
-    stored = _visible_query(call)
-    return _run_stored(call, stored, required_commit(call))
+    return _run_stored(call, _visible_query(call), required_commit(call))
 
 
 def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | None) -> Response:
@@ -95,17 +94,13 @@ def _run_stored(call: Call[wire.Invoke], stored: StoredQuery, if_commit: str | N
     if not stored.mutation:
         if if_commit is not None or request.message is not None:
             raise UsageError(f"`{stored.name}` is a read; only a mutation can have a condition or a message")
-        return rows_response(call, *run_query(call, _query(request, stored)))
+        options = {name: getattr(request, name) for name in ("params", "branch", "at", "snapshot", "as_of", "names")}
+        return rows_response(call, *run_query(call, wire.Query(query=stored.source, name=stored.name, **options)))
     if requested_state(request) is not None:
         raise UsageError(f"`{stored.name}` is a mutation; it needs a branch, not a past state")
     branch, message = request.branch or "main", request.message
     mutation = wire.Mutate(query=stored.source, name=stored.name, params=request.params, branch=branch, message=message)
     return receipt_response(call.graph.mutate(**arguments(mutation), if_commit=if_commit))
-
-
-def _query(request: wire.Invoke, stored: StoredQuery) -> wire.Query:
-    options = {name: getattr(request, name) for name in ("params", "branch", "at", "snapshot", "as_of", "names")}
-    return wire.Query(query=stored.source, name=stored.name, **options)
 
 
 def _visible_query(call: Call[wire.Invoke]) -> StoredQuery:

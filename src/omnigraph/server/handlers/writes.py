@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from omnigraph.engine.load.load import load as load_input
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import session_of
 from omnigraph.public_values import IngestReceipt
-from omnigraph.server.responses import Call, Response, arguments, json_response, receipt_response
+from omnigraph.server.responses import Call, Handler, Response, arguments, json_response, receipt_response
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
@@ -73,10 +74,6 @@ def _without_path(path: str) -> Iterator[None]:
         raise
 
 
-def schema_plan(call: Call[wire.NewSchema]) -> Response:
-    return json_response(call.graph.schema.plan(**arguments(call.input)).to_json())
-
-
 def schema_apply(call: Call[wire.ApplySchema]) -> Response:
     if call.served.is_managed:
         session_of(call.graph).require("schema_apply", on_target(call.input.branch))
@@ -104,16 +101,9 @@ def delete_branch(call: Call[wire.NoInput]) -> Response:
     return json_response({"uri": call.uri, "name": name.strip(), "actor_id": call.actor})
 
 
-def merge(call: Call[wire.Merge]) -> Response:
-    return receipt_response(call.graph.branches.merge(**arguments(call.input)))
-
-
-def revert(call: Call[wire.Replay]) -> Response:
-    return receipt_response(call.graph.revert(**arguments(call.input)))
-
-
-def cherry_pick(call: Call[wire.Replay]) -> Response:
-    return receipt_response(call.graph.cherry_pick(**arguments(call.input)))
+def receipt_of(method: str) -> Handler:
+    """Return the handler of a route that runs a method of the graph which may commit."""
+    return lambda call: receipt_response(attrgetter(method)(call.graph)(**arguments(call.input)))
 
 
 def create_tag(call: Call[wire.NewTag]) -> Response:

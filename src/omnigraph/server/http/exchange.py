@@ -55,7 +55,6 @@ class Exchange:
         self._is_bodiless = False
 
     async def run(self, app: App, when_done: Callable[[], None]) -> None:
-        """Run the application on this request."""
         try:
             await app(self.scope, self.receive, self.send)
         finally:
@@ -78,7 +77,6 @@ class Exchange:
         self._event.set()
 
     def disconnect(self) -> None:
-        """Record that the client has disconnected."""
         self._is_disconnected = True
         self._event.set()
 
@@ -214,5 +212,4 @@ def framing_head(headers: Headers) -> bytes:
 
 
 def values_of(headers: Headers, header: bytes) -> list[bytes]:
-    """Return all values of a header."""
     return [value for name, value in headers if name == header]

@@ -63,7 +63,6 @@ class Host:
         self._servers: list[asyncio.Server] = []
 
     async def listen(self, sockets: list[socket.socket]) -> None:
-        """Begin to accept connections."""
         loop = asyncio.get_running_loop()
         for listening in sockets:
             self._servers.append(
@@ -94,7 +93,6 @@ class Host:
         self._idle[connection] = None
 
     def leave(self, connection: HttpConnection) -> None:
-        """Remove a closed connection."""
         self.connections.discard(connection)
         self._idle.pop(connection, None)
         if connection.is_spare:
@@ -121,7 +119,6 @@ class Host:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def start(self, exchange: Exchange, when_done: Callable[[], None]) -> None:
-        """Run the application on a request."""
         task = asyncio.get_running_loop().create_task(exchange.run(self._app, when_done))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -149,7 +146,6 @@ class Host:
             await asyncio.wait(list(self.tasks), timeout=seconds)
 
     async def abort_all(self) -> None:
-        """Close every connection at once."""
         while self.connections:
             for connection in list(self.connections):
                 connection.abort()
