@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.lang.catalog import Catalog, Property, PropertyType
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
@@ -18,6 +18,8 @@ from omnigraph.limits import DIAGNOSTICS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.check_patterns import Block
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -123,16 +125,18 @@ class Context:
     counts: list[Counted] = field(default_factory=list)
     count_number: int = 0
 
-    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> T | None:
+        """Record an error; what is returned is None, the result of a check that ends with it."""
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
         if len(self.findings) >= DIAGNOSTICS_MAX:
             raise TooManyFindings
+        return None
 
-    def report_unknown_parameter(self, code: str, variable: ast.Variable, type_: object) -> None:
+    def report_unknown_parameter(self, code: str, variable: ast.Variable, type_: object) -> T | None:
         """Report a variable that had to be a parameter of a type."""
         name = variable.name
         hint = did_you_mean(name, self.params, prefix="$", otherwise=f"declare it: `query …(${name}: {type_})`")
-        self.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
+        return self.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""

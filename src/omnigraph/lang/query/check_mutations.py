@@ -95,8 +95,7 @@ class PatternWrites:
         bound, catalog = self.scope.get(variable.text), self._ctx.catalog
         if bound is None:
             hint = did_you_mean(variable.text, self.scope, prefix="$", otherwise="bind it in the `match` before")
-            self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
-            return None
+            return self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
         types: Mapping[str, Type] = catalog.edges if bound.kind is Kind.EDGE else catalog.nodes
         if bound.kind in (Kind.NODE, Kind.EDGE) and bound.type_name is not None:
             target = types.get(bound.type_name)
@@ -252,8 +251,7 @@ def _statement(
     if isinstance(statement, ast.UpdateMatched | ast.DeleteMatched):
         if pattern is None:
             hint = "write `match { … }` before it"
-            ctx.report("T26", statement.variable.span, f"`${statement.variable.text}` is not bound here", hint)
-            return None
+            return ctx.report("T26", statement.variable.span, f"`${statement.variable.text}` is not bound here", hint)
         return _write_matched(ctx, statement, pattern)
     assert not isinstance(statement, ast.Pattern)
     target = _target(ctx, statement.type)
@@ -513,8 +511,7 @@ def _key_hint(target: Type) -> str:
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        ctx.report_unknown_parameter("T14", value, type_)
-        return None
+        return ctx.report_unknown_parameter("T14", value, type_)
     return fit_value(ctx, value, name, type_)
 
 
@@ -528,8 +525,7 @@ def _predicate(ctx: Context, comparison: ast.Comparison, target: Type) -> ir.Pre
         return None
     column, type_ = target_column
     if type_.is_blob:
-        ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
-        return None
+        return ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
     assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
     value = _value(ctx, comparison.right, name.text, type_)
     return None if value is None else ir.Predicate(column, ir.CompareOp(comparison.operator.text), value, type_)

@@ -235,8 +235,7 @@ def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Vari
     assert bound.types is not None
     if ir.common_types(bound.types, type_name) is None:
         message = f"`${bound.name}` is already a `{bound.types}` and cannot also be a `{type_name}`"
-        ctx.report("T25", clause.type.span, message, "use another variable")
-        return None
+        return ctx.report("T25", clause.type.span, message, "use another variable")
     block.scope.narrow(bound.name, type_name)
     common = ir.common_types(bound.type_name, type_name)
     if common is not None and common != bound.type_name:

@@ -161,8 +161,7 @@ def _name_of(ctx: Context, projection: ast.Projection) -> ast.Name | None:
         return projection.alias
     if isinstance(expression, ast.Variable):
         return ast.Name(expression.name, expression.span)
-    ctx.report("T42", expression.span, "a value that a `with` passes on needs a name", "write `… as $name`")
-    return None
+    return ctx.report("T42", expression.span, "a value that a `with` passes on needs a name", "write `… as $name`")
 
 
 def _variable(scope: Scope, name: str, column: ir.Column | None) -> Variable:

@@ -103,8 +103,7 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
         score = rank(ctx, scope, expression)
         if score is not None and projection.alias is None:
             hint = f"write `{expression.function}(…) as score`"
-            ctx.report("T32", expression.span, "a score column needs a name", hint)
-            return None
+            return ctx.report("T32", expression.span, "a score column needs a name", hint)
         return score
     typed = check_expression(ctx, scope, expression, Role.RETURN)
     return None if typed is None or reject_blob(ctx, expression, typed, "returned") else typed
@@ -253,8 +252,7 @@ def check_limit_per(
         return None
     if rank is not None:
         message = "`limit … per` takes rows in their order and does not go with a ranking"
-        ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
-        return None
+        return ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
     remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     keys = [_limit_key(ctx, scope, key, remaining) for key in per.keys]
     count = check_bound(ctx, per.count, "limit")
@@ -268,8 +266,7 @@ def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: _
         return None
     if not is_group_key(typed):
         message = f"{describe(typed)}, which is the same in all rows"
-        ctx.report("T33", written.span, message, "name a variable, a property or a column")
-        return None
+        return ctx.report("T33", written.span, message, "name a variable, a property or a column")
     if remaining is not None and not isinstance(typed, ir.ColumnRef):
         remaining.check(ctx, written, typed, "only rows that are equal in returned columns can be taken together")
     return typed
@@ -310,11 +307,9 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | No
         return None
     if isinstance(typed, ir.NodeRef) or not is_group_key(typed):
         hint = "order by a property, a column alias, or a rank call"
-        ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
-        return None
+        return ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
     if typed.type.is_array:
-        ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
-        return None
+        return ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
     return typed
 
 

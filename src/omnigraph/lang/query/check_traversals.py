@@ -160,15 +160,13 @@ def _check_hops(ctx: Context, clause: ast.Traversal) -> Hops | None:
         return 1, 1
     if clause.edge_variable is not None and clause.edge_variable.text != "_":
         message = "a traversal that binds its edge takes one hop"
-        ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
-        return None
+        return ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
     minimum = _check_hop_bound(ctx, hops.minimum)
     maximum = None if hops.maximum is None else _check_hop_bound(ctx, hops.maximum)
     if minimum is None or (maximum is None and hops.maximum is not None):
         return None
     if isinstance(minimum, int) and isinstance(maximum, int) and maximum < minimum:
-        ctx.report("T15", hops.span, f"the hop range {minimum} to {maximum} is empty", "swap the bounds")
-        return None
+        return ctx.report("T15", hops.span, f"the hop range {minimum} to {maximum} is empty", "swap the bounds")
     return minimum, maximum
 
 
@@ -181,13 +179,11 @@ def integer_parameter(ctx: Context, variable: ast.Variable, code: str, noun: str
     name = variable.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        ctx.report_unknown_parameter(code, variable, "I64")
-        return None
+        return ctx.report_unknown_parameter(code, variable, "I64")
     type_ = parameter.type
     if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
         message = f"{noun} needs a required integer, but `${name}` is {type_}"
-        ctx.report(code, variable.span, message, f"declare `${name}: I64`")
-        return None
+        return ctx.report(code, variable.span, message, f"declare `${name}: I64`")
     return ir.ParameterRef(name, type_)
 
 
@@ -306,8 +302,7 @@ def _direct(ctx: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -
     if clause.undirected:
         if source != target:
             message = f"`{edge.name}` joins `{source}` to `{target}`, so it has one direction between any two nodes"
-            ctx.report("T22", clause.edge.span, message, "drop the angle brackets")
-            return None
+            return ctx.report("T22", clause.edge.span, message, "drop the angle brackets")
         direction = Direction.BOTH
     elif left in (source, target) or left is None:
         backwards = left == target if left is not None else right == source

@@ -25,16 +25,14 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
     is_unsigned = _is_unsigned(value)
     for position, item in enumerate(value.items):
         if isinstance(item, ast.ListLiteral):
-            ctx.report("T28", item.span, "a list cannot hold lists")
-            return None
+            return ctx.report("T28", item.span, "a list cannot hold lists")
         item_scalar = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
         if position == 0:
             scalar = item_scalar
         elif item_scalar is not scalar:
             numbers = {item_scalar, scalar} <= NUMBERS
             hint = "write all of them with a decimal point" if numbers else "keep one type in a list"
-            ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
-            return None
+            return ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
         values.append(item.value)
     return ir.Literal(tuple(values), PropertyType(scalar, is_list=True))
 
@@ -94,8 +92,7 @@ def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: 
     """Check the value of a property match; a list property takes one item, meaning membership."""
     expected = element_type(type_) if type_.is_list else type_
     if type_.is_blob:
-        ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
-        return None
+        return ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
         _report_not_parameter(ctx, scope, value)
         return None
@@ -117,15 +114,13 @@ def fit_value(
         hint = f"`{name}` is {display_type}"
         if listed_in is not None and literal.type.is_list:
             hint += "; match one item of it, or filter with `contains`"
-        ctx.report(
+        return ctx.report(
             "T3", value.span, f"this value does not fit `{name}`: {reason}", _value_hint(literal, expected) or hint
         )
-        return None
     if isinstance(value, ast.Call):
         if is_compatible(ir.NOW, expected):
             return ir.Now()
-        ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {display_type}")
-        return None
+        return ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {display_type}")
     return _fit_parameter(ctx, value, name, expected, display_type)
 
 
@@ -137,8 +132,7 @@ def _fit_parameter(
     if is_blob_text or is_compatible(parameter.type, expected):
         return ir.ParameterRef(parameter.name, parameter.type)
     message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
-    ctx.report("T7", value.span, message, "change the type of the parameter")
-    return None
+    return ctx.report("T7", value.span, message, "change the type of the parameter")
 
 
 def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> None:
@@ -215,8 +209,7 @@ def resolve_entity_call(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr |
         is_type = function == "type"
         noun = "a node or an edge of the pattern" if is_type else "a path: `path $p = …`"
         variable = "$v" if is_type else "$p"
-        ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}({variable})`")
-        return None
+        return ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}({variable})`")
     assert binding.type_name is not None
     if binding.kind is Kind.PATH:
         return path_value(binding, function)
@@ -239,13 +232,11 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
     binding = scope.get(variable.name)
     if binding is None:
         hint = _variable_hint(ctx, scope, variable.name)
-        ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
-        return None
+        return ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
     if binding.kind is Kind.EDGE:
-        ctx.report(
+        return ctx.report(
             "T23", variable.span, f"`${variable.name}` is an edge and has no value of its own", _edge_hint(ctx, binding)
         )
-        return None
     if binding.kind is Kind.BROKEN:
         return None
     if binding.kind is Kind.HOPS:
@@ -283,8 +274,7 @@ def _find_owner(ctx: Context, scope: Scope, access: ast.PropertyAccess, code: st
         return None
     if binding.kind in _WITHOUT_PROPERTIES:
         noun = _WITHOUT_PROPERTIES[binding.kind]
-        ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
-        return None
+        return ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
     return None if binding.kind is Kind.BROKEN else binding
 
 
@@ -304,8 +294,7 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
         if f"@{name.text}" in _fields_of(binding):
             owner = "" if is_unspellable(variable.text) else f"${variable.text}."
             hint = f"write `{owner}@{name.text}`"
-        ctx.report(code, name.span, f"`{binding.type_name}` has no property `{name.text}`", hint)
-        return None
+        return ctx.report(code, name.span, f"`{binding.type_name}` has no property `{name.text}`", hint)
     type_ = with_null(property_.type, binding.nullable)
     return ir.PropertyRef(variable.text, binding.kind.value, binding.type_name, name.text, type_)
 
@@ -326,8 +315,7 @@ def resolve_field(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, cod
         is_row = is_unspellable(variable.text)
         owner = f"`{binding.type_name}` is a node type" if is_row else f"`${variable.text}` is a node"
         hint = "only edges have ends" if is_row else f"bind an edge, as in `$a $e:edge $b`, and write `$e.{name.text}`"
-        ctx.report(code, name.span, f"{owner} and has no `{name.text}`", hint)
-        return None
+        return ctx.report(code, name.span, f"{owner} and has no `{name.text}`", hint)
     type_ = with_null(ir.ID, binding.nullable)
     if name.text == "@type":
         return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, type_)
