@@ -24,7 +24,6 @@ from omnigraph.lang.query.check_context import (
 from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression, variables_of
 from omnigraph.lang.query.check_traversals import (
     NOT_NODES,
-    Walk,
     check_path_nodes,
     check_walk,
     names_of,
@@ -45,9 +44,9 @@ class Lower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A binding clause; an anonymous one has no variable."""
+    """A binding clause; an anonymous variable is called `_`."""
 
-    variable: str | None
+    variable: str
     node_type: str
     matches: tuple[tuple[str, ir.Expr], ...]
 
@@ -58,7 +57,7 @@ class Block:
 
     scope: Scope
     starts: list[Start] = field(default_factory=list)
-    walks: list[Walk] = field(default_factory=list)
+    walks: list[ir.Expand] = field(default_factory=list)
     # The nodes of paths, as variable and path.
     path_nodes: list[tuple[str, str]] = field(default_factory=list)
     conditions: list[ir.Expr] = field(default_factory=list)
@@ -226,7 +225,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
             return
         type_name = narrowed
     matches = _check_matches(ctx, scope, clause, type_name)
-    block.starts.append(Start(None if variable == "_" else variable, type_name, matches))
+    block.starts.append(Start(variable, type_name, matches))
 
 
 def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Variable, type_name: str) -> str | None:

@@ -14,7 +14,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import REFERENCES, check_groups, find_ungrouped, is_group_key, rank, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression
-from omnigraph.lang.query.check_traversals import integer_parameter
+from omnigraph.lang.query.check_traversals import integer_bound
 from omnigraph.lang.query.check_values import describe, has_property
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
@@ -285,11 +285,7 @@ def _passed_variable(ctx: Context, scope: Scope, expression: ast.Expression) -> 
 
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
     """Check the operand of `skip` or `limit`."""
-    if bound is None:
-        return None
-    if isinstance(bound.value, int):
-        return bound.value
-    return integer_parameter(ctx, bound.value, "T36", f"`{word}`")
+    return None if bound is None else integer_bound(ctx, bound.value, "T36", f"`{word}`")
 
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:

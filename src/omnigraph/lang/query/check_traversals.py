@@ -7,7 +7,7 @@ ends of several types become legs, one per edge type.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from omnigraph.lang.catalog import INTEGERS, EdgeType
@@ -26,70 +26,35 @@ NOT_NODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """A checked traversal as written, left to right; an anonymous endpoint has no name."""
-
-    left: str | None
-    left_type: str
-    right: str | None
-    right_type: str
-    edge: str
-    direction: Direction
-    minimum: ir.HopBound
-    maximum: ir.HopBound | None
-    edge_variable: str | None
-    hops_variable: str | None
-    legs: tuple[ir.Leg, ...] = ()
-    path: ir.Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a traversal leads: the types of its ends, and the edge types between them."""
-
-    left_type: str
-    right_type: str
-    edge: str
-    direction: Direction
-    legs: tuple[ir.Leg, ...] = ()
-
-
 Hops = tuple[ir.HopBound, ir.HopBound | None]
 
 
-def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> Walk | None:
-    """Check a traversal, alone or in a path clause."""
-    return _check_path(ctx, scope, clause) if isinstance(clause, ast.Path) else _check_traversal(ctx, scope, clause)
+def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> ir.Expand | None:
+    """Check a traversal, alone or in a path clause; the walk goes left to right, and an anonymous end is called `_`.
 
-
-def _check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
-    """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
+    Free variables are bound even on errors, so that later clauses report no consequences.
+    """
+    if isinstance(clause, ast.Path):
+        return _check_path(ctx, scope, clause)
     edges = _resolve_edges(ctx, clause)
     ends_valid = _check_ends(ctx, scope, clause)
     hops = _check_hops(ctx, clause)
-    route = _find_route(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
+    walk = _find_walk(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
     names_valid = _check_names(ctx, scope, clause)
-    if route is None:
+    if walk is None:
         scope.mark_broken(names_of(clause))
         return None
-    for end, type_name in ((clause.left, route.left_type), (clause.right, route.right_type)):
+    for end, type_name in ((clause.left, walk.source_type), (clause.right, walk.target_type)):
         if end.text != "_" and _type_of(scope, end) is None:
             scope.bind(end.text, Kind.NODE, type_name)
-    edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, route.edge)
+    edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, walk.edge)
     hops_variable = _bind(scope, clause.hops_variable, Kind.HOPS, None)
     if hops is None or not names_valid:
         return None
-    minimum, maximum = hops
-    if not route.legs and route.left_type != route.right_type and not isinstance(maximum, ir.ParameterRef):
+    if walk.joins_types and not isinstance(walk.maximum, ir.ParameterRef):
         # An edge between different types cannot follow itself, so a walk has one hop at most.
-        maximum = 1 if maximum is None else min(maximum, 1)
-    left = None if clause.left.text == "_" else clause.left.text
-    right = None if clause.right.text == "_" else clause.right.text
-    return Walk(
-        left, route.left_type, right, route.right_type, route.edge, route.direction, minimum, maximum, edge_variable,
-        hops_variable, route.legs,
-    )  # fmt: skip
+        walk = replace(walk, maximum=1 if walk.maximum is None else min(walk.maximum, 1))
+    return replace(walk, edge_variable=edge_variable, hops_variable=hops_variable)
 
 
 def names_of(clause: ast.Traversal) -> Iterator[str]:
@@ -161,8 +126,8 @@ def _check_hops(ctx: Context, clause: ast.Traversal) -> Hops | None:
     if clause.edge_variable is not None and clause.edge_variable.text != "_":
         message = "a traversal that binds its edge takes one hop"
         return ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
-    minimum = _check_hop_bound(ctx, hops.minimum)
-    maximum = None if hops.maximum is None else _check_hop_bound(ctx, hops.maximum)
+    minimum = integer_bound(ctx, hops.minimum, "T15", "a hop bound")
+    maximum = None if hops.maximum is None else integer_bound(ctx, hops.maximum, "T15", "a hop bound")
     if minimum is None or (maximum is None and hops.maximum is not None):
         return None
     if isinstance(minimum, int) and isinstance(maximum, int) and maximum < minimum:
@@ -170,35 +135,38 @@ def _check_hops(ctx: Context, clause: ast.Traversal) -> Hops | None:
     return minimum, maximum
 
 
-def _check_hop_bound(ctx: Context, bound: int | ast.Variable) -> ir.HopBound | None:
-    return bound if isinstance(bound, int) else integer_parameter(ctx, bound, "T15", "a hop bound")
-
-
-def integer_parameter(ctx: Context, variable: ast.Variable, code: str, noun: str) -> ir.ParameterRef | None:
-    """Return a parameter that must be a required integer."""
-    name = variable.name
+def integer_bound(ctx: Context, bound: int | ast.Variable, code: str, noun: str) -> ir.HopBound | None:
+    """Return a number, or the parameter that will hold it, which must be a required integer."""
+    if isinstance(bound, int):
+        return bound
+    name = bound.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        return ctx.report_unknown_parameter(code, variable, "I64")
+        return ctx.report_unknown_parameter(code, bound, "I64")
     type_ = parameter.type
     if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
         message = f"{noun} needs a required integer, but `${name}` is {type_}"
-        return ctx.report(code, variable.span, message, f"declare `${name}: I64`")
+        return ctx.report(code, bound.span, message, f"declare `${name}: I64`")
     return ir.ParameterRef(name, type_)
 
 
 # -- directions ------------------------------------------------------------------------------------------------
 
 
-def _find_route(
+def _find_walk(
     ctx: Context, scope: Scope, clause: ast.Traversal, edges: tuple[EdgeType, ...], hops: Hops
-) -> Route | None:
+) -> ir.Expand | None:
+    """Return where a traversal leads: the types of its ends, and the edge types between them."""
+    source, target = clause.left.text, clause.right.text
     known = [name for end in (clause.left, clause.right) if (name := _type_of(scope, end)) is not None]
     includes_start = hops[0] == 0
     is_plain = len(clause.edges) == 1 and clause.edge.text != ANY_EDGE and not any(map(ir.is_union, known))
     if is_plain and not (includes_start and edges[0].source != edges[0].target):
         directed = _direct(ctx, scope, clause, edges[0])
-        return None if directed is None else Route(directed[1], directed[2], edges[0].name, directed[0])
+        if directed is None:
+            return None
+        direction, left_type, right_type = directed
+        return ir.Expand(source, left_type, target, right_type, edges[0].name, direction, *hops)
     left, right = (_types_of(scope, end) for end in (clause.left, clause.right))
     if hops == (1, 1):
         legs = _single_legs(ctx, clause, edges, left, right)
@@ -213,7 +181,7 @@ def _find_route(
     # The rows of a bound variable are numbered by the type that it was bound with.
     left_type = _type_of(scope, clause.left) or ir.join_types(left)
     right_type = _type_of(scope, clause.right) or ir.join_types(right or reached)
-    return Route(left_type, right_type, edge, Direction.OUT, legs)
+    return ir.Expand(source, left_type, target, right_type, edge, Direction.OUT, *hops, legs=legs)
 
 
 Types = set[str] | None
@@ -367,13 +335,14 @@ def _check_path(ctx: Context, scope: Scope, clause: ast.Path) -> Walk | None:
     """Check a path clause and bind its variable; the walk carries what to search for."""
     traversal, variable = clause.traversal, clause.variable
     is_valid = _check_variable(ctx, scope, clause) and _check_shape(ctx, clause)
-    walk = _check_traversal(ctx, scope, traversal)
-    count = clause.count if isinstance(clause.count, int) else integer_parameter(ctx, clause.count, "T41", "`shortest`")
+    walk = check_walk(ctx, scope, traversal)
+    count = integer_bound(ctx, clause.count, "T41", "`shortest`")
     is_weighted = walk is None or clause.weight is None or _check_weight(ctx, walk, clause.weight)
     if walk is None or not is_valid or count is None or not is_weighted:
         scope.mark_broken([variable.text])
         return None
-    space = ir.walk_space(walk.left_type, walk.legs) if walk.legs else ir.join_types([walk.left_type, walk.right_type])
+    types = walk.source_type, walk.target_type
+    space = ir.walk_space(walk.source_type, walk.legs) if walk.legs else ir.join_types(types)
     scope.bind(variable.text, Kind.PATH, space)
     weight = None if clause.weight is None else clause.weight.text
     legs = walk.legs
@@ -445,7 +414,7 @@ def _check_shape(ctx: Context, clause: ast.Path) -> bool:
     return True
 
 
-def _check_weight(ctx: Context, walk: Walk, weight: ast.Name) -> bool:
+def _check_weight(ctx: Context, walk: ir.Expand, weight: ast.Name) -> bool:
     properties = shared_properties(ctx.catalog, "edge", walk.edge)
     property_ = properties.get(weight.text)
     if property_ is not None and property_.type.is_number:

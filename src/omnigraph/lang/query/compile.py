@@ -31,7 +31,6 @@ from omnigraph.lang.query.check_mutations import check_mutation
 from omnigraph.lang.query.check_patterns import Block, Start
 from omnigraph.lang.query.check_reads import check_read
 from omnigraph.lang.query.check_returns import DescribedColumn
-from omnigraph.lang.query.check_traversals import Walk
 from omnigraph.lang.query.check_values import restrict_parameters
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
@@ -72,6 +71,10 @@ class _Lowering:
     def temporary(self) -> str:
         return f"~{next(self._numbers)}"
 
+    def name_end(self, end: str) -> str:
+        """Return the name of an end of a walk; each anonymous one gets its own, so that two stay unrelated."""
+        return self.temporary() if end == "_" else end
+
     def matches(self, variable: str, start: Start, nullable: bool) -> tuple[ir.Expr, ...]:
         properties = shared_properties(self._catalog, "node", start.node_type)
         comparisons: list[ir.Expr] = []
@@ -92,20 +95,19 @@ class _Pattern:
         self._bound = set(outer)
         self._operators: list[ir.Operator] = []
         self._nullable = {name for name in outer if block.scope[name].nullable}
-        # Each anonymous endpoint gets a unique name, so that two of them stay unrelated.
-        self._starts = [(start.variable or lowering.temporary(), start) for start in block.starts]
+        self._starts = [(lowering.name_end(start.variable), start) for start in block.starts]
         self._walks = [
-            (walk.left or lowering.temporary(), walk.right or lowering.temporary(), walk) for walk in block.walks
+            replace(walk, source=lowering.name_end(walk.source), target=lowering.name_end(walk.target))
+            for walk in block.walks
         ]
         self._filters: dict[str, list[ir.Expr]] = {}
         for variable, start in self._starts:
             matches = lowering.matches(variable, start, variable in self._nullable)
             self._filters.setdefault(variable, []).extend(matches)
         self._touching: dict[str, list[int]] = {}
-        for index, (left, right, _) in enumerate(self._walks):
-            self._touching.setdefault(left, []).append(index)
-            if right != left:
-                self._touching.setdefault(right, []).append(index)
+        for index, walk in enumerate(self._walks):
+            for end in {walk.source, walk.target}:
+                self._touching.setdefault(end, []).append(index)
         self._path_nodes = list(block.path_nodes)
         self._unwinds = list(block.unwinds)
         self._types = {name: variable.type_name for name, variable in block.scope.items()}
@@ -130,8 +132,8 @@ class _Pattern:
         self._walk()
         for variable, start in self._starts:
             self._scan(variable, start.node_type)
-        for left, _, walk in self._walks:
-            self._scan(left, walk.left_type)
+        for walk in self._walks:
+            self._scan(walk.source, walk.source_type)
         self._bound |= self._types.keys()
         self._unwind()
         return self._operators
@@ -159,18 +161,14 @@ class _Pattern:
     def _walk(self) -> None:
         while self._waiting:
             index = heappop(self._waiting)
-            left, right, walk = self._walks[index]
-            if index in self._emitted or self._awaits_end(left, right, walk):
+            walk = self._walks[index]
+            if index in self._emitted or self._awaits_end(walk):
                 continue
             self._emitted.add(index)
-            if left in self._bound and right in self._bound:
-                self._close(left, right, walk)
-            elif left in self._bound:
-                self._operators.append(self._expand(left, right, walk, walk.direction))
-                self._reach(right)
+            if walk.source in self._bound and walk.target in self._bound:
+                self._close(walk)
             else:
-                self._operators.append(self._expand_back(left, right, walk))
-                self._reach(left)
+                self._expand(walk if walk.source in self._bound else _turn_back(walk))
             if walk.path is not None:
                 self._bind_path_nodes(walk.path.variable)
 
@@ -189,35 +187,39 @@ class _Pattern:
             self._operators.append(ir.PathNodes(path, temporary, node_type))
             self._require_same(temporary, variable, node_type)
 
-    def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
+    def _awaits_end(self, walk: ir.Expand) -> bool:
         """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""
-        ends = [end for end in (left, right) if end not in self._bound]
+        ends = {walk.source, walk.target} - self._bound
         return walk.path is not None and any(self._filters.get(end) for end in ends)
 
-    def _expand(self, source: str, target: str, walk: Walk, direction: ir.Direction) -> ir.Expand:
-        return ir.Expand(
-            source, walk.left_type, target, walk.right_type, walk.edge, direction, walk.minimum, walk.maximum,
-            tuple(self._filters.get(target, ())), walk.edge_variable, walk.hops_variable, False, walk.legs, walk.path,
-        )  # fmt: skip
+    def _expand(self, walk: ir.Expand) -> None:
+        self._operators.append(replace(walk, filters=tuple(self._filters.get(walk.target, ()))))
+        self._reach(walk.target)
 
-    def _expand_back(self, left: str, right: str, walk: Walk) -> ir.Expand:
-        return ir.Expand(
-            right, walk.right_type, left, walk.left_type, walk.edge, ir.REVERSED[walk.direction], walk.minimum,
-            walk.maximum, tuple(self._filters.get(left, ())), walk.edge_variable, walk.hops_variable, True,
-            tuple(leg.reversed() for leg in walk.legs), walk.path,
-        )  # fmt: skip
-
-    def _close(self, left: str, right: str, walk: Walk) -> None:
+    def _close(self, walk: ir.Expand) -> None:
         temporary = self._lowering.temporary()
-        if walk.path is not None:
-            walk = replace(walk, path=replace(walk.path, end=right))
-        self._operators.append(self._expand(left, temporary, walk, walk.direction))
-        self._require_same(temporary, right, walk.right_type)
+        path = None if walk.path is None else replace(walk.path, end=walk.target)
+        self._operators.append(replace(walk, target=temporary, path=path))
+        self._require_same(temporary, walk.target, walk.target_type)
 
     def _require_same(self, temporary: str, variable: str, node_type: str) -> None:
         """Keep the rows in which a node that was reached again is the bound one."""
         bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
         self._operators.append(ir.Filter(ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)))
+
+
+def _turn_back(walk: ir.Expand) -> ir.Expand:
+    """Return a walk from its right end as written, which finds the same pairs."""
+    return replace(
+        walk,
+        source=walk.target,
+        source_type=walk.target_type,
+        target=walk.source,
+        target_type=walk.source_type,
+        direction=ir.REVERSED[walk.direction],
+        is_backwards=True,
+        legs=tuple(leg.reversed() for leg in walk.legs),
+    )
 
 
 QueryKind = Literal["read", "mutation"]
