@@ -132,11 +132,8 @@ def rank(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rank | None:
 
 
 def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> tuple[ir.PropertyRef, ir.Expr] | None:
-    target, text = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, call.function, code)
-    if field is not None and not field.type.is_text:
-        ctx.report(code, target.span, f"`{call.function}` reads a String, but {describe(field)}")
-        field = None
+    text = call.arguments[1]
+    field = _field(ctx, scope, call, code)
     query = _operand(ctx, scope, text, call.function, code)
     if query is not None and not (query.type is not None and query.type.is_text and _is_constant(query)):
         hint = "search for a string or a String parameter"
@@ -145,7 +142,9 @@ def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> t
     return None if field is None or query is None else (field, query)
 
 
-def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, code: str) -> ir.PropertyRef | None:
+def _field(ctx: Context, scope: Scope, call: ast.Call, code: str) -> ir.PropertyRef | None:
+    """Check the property that a search reads: a Vector for `nearest`, a String for the others."""
+    target, function = call.arguments[0], call.function
     if not isinstance(target, ast.PropertyAccess):
         message = f"`{function}` needs a property of a node here"
         return ctx.report(code, target.span, message, "write it as `$v.property`")
@@ -159,7 +158,12 @@ def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, co
     if target.property.text in ast.SYSTEM_FIELDS:
         message = f"`{function}` needs a property, but `{target.property.text}` is a system field"
         return ctx.report(code, target.property.span, message, "compare it, as in `$v.@id = …`")
-    return resolve_property(ctx, scope, target, code="T15" if function == "nearest" else "T6")
+    is_nearest = function == "nearest"
+    field = resolve_property(ctx, scope, target, code="T15" if is_nearest else "T6")
+    if field is None or (field.type.is_vector if is_nearest else field.type.is_text):
+        return field
+    noun = "Vector" if is_nearest else "String"
+    return ctx.report(code, target.span, f"`{function}` reads a {noun}, but {describe(field)}")
 
 
 def _operand(ctx: Context, scope: Scope, value: ast.Expression, function: str, code: str) -> ir.Expr | None:
@@ -184,11 +188,8 @@ def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, noun:
 
 
 def _nearest(ctx: Context, scope: Scope, call: ast.Call) -> ir.Nearest | None:
-    target, value = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, "nearest", "T15")
-    if field is not None and not field.type.is_vector:
-        ctx.report("T15", target.span, f"`nearest` reads a Vector, but {describe(field)}")
-        field = None
+    value = call.arguments[1]
+    field = _field(ctx, scope, call, "T15")
     query = _operand(ctx, scope, value, "nearest", "T15")
     if field is None or query is None:
         return None
@@ -264,23 +265,15 @@ def type_call(
     ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression], span: Span
 ) -> ir.Expr | None:
     """Return a call of a function or operator with the type of its result, or report T40."""
-    if not _check_arguments(ctx, name, arguments, written):
-        return None
+    for argument, expression in zip(arguments, written, strict=True):
+        if isinstance(argument, ir.NodeRef):
+            hint = f"use a property of it, as in `${argument.variable}.property`"
+            return ctx.report("T40", expression.span, f"{describe(argument)}, not a value for `{name}`", hint)
     for form in FUNCTIONS[name].signatures:
         typed = _apply_form(form, name, arguments)
         if typed is not None:
             return typed if _check_unit(ctx, name, arguments, written) else None
-    _report_misfit(ctx, name, arguments, written, span)
-    return None
-
-
-def _check_arguments(ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression]) -> bool:
-    for argument, expression in zip(arguments, written, strict=True):
-        if isinstance(argument, ir.NodeRef):
-            hint = f"use a property of it, as in `${argument.variable}.property`"
-            ctx.report("T40", expression.span, f"{describe(argument)}, not a value for `{name}`", hint)
-            return False
-    return True
+    return _report_misfit(ctx, name, arguments, written, span)
 
 
 def _apply_form(form: Signature, name: str, arguments: Sequence[ir.Expr]) -> ir.Expr | None:
@@ -355,7 +348,7 @@ def _quoted(words: Sequence[str]) -> str:
 
 def _report_misfit(
     ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression], span: Span
-) -> None:
+) -> ir.Expr | None:
     forms = [form for form in FUNCTIONS[name].signatures if form.accepts_count(len(arguments))]
     hint = _operator_hint(name, arguments)
     for position, argument in enumerate(arguments):
@@ -363,16 +356,11 @@ def _report_misfit(
         words = [word for word in words if word != "Integer" or "Number" not in words]
         type_ = argument.type
         if type_ is not None and not is_null_literal(argument) and not any(fits_word(type_, word) for word in words):
-            ctx.report(
-                "T40",
-                written[position].span,
-                f"`{name}` takes {join_words(words)} here, but {describe(argument)}",
-                hint,
-            )
-            return
+            message = f"`{name}` takes {join_words(words)} here, but {describe(argument)}"
+            return ctx.report("T40", written[position].span, message, hint)
     argument_types = join_words([str(item.type) for item in arguments], conjunction="and")
     shapes = join_words([f"({', '.join(form.expected(len(arguments)))})" for form in forms])
-    ctx.report("T40", span, f"`{name}` cannot take {argument_types} together", hint or f"it takes {shapes}")
+    return ctx.report("T40", span, f"`{name}` cannot take {argument_types} together", hint or f"it takes {shapes}")
 
 
 def _operator_hint(name: str, arguments: Sequence[ir.Expr]) -> str | None:
@@ -391,7 +379,7 @@ def type_case(
 ) -> ir.Expr | None:
     """Return a `case` with the common type of its values, or report T40."""
     values = [*(value for _, value in branches), otherwise]
-    spans = [*(branch.value.span for branch in written.branches), (written.otherwise or written).span]
+    spans = [*(value.span for _, value in written.branches), (written.otherwise or written).span]
     fitted = unify(ctx, values, spans)
     if fitted is None:
         return None

@@ -18,6 +18,7 @@ from omnigraph.limits import DIAGNOSTICS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.check_patterns import Block
+    from omnigraph.lang.query.lower import Lowering
 
 T = TypeVar("T")
 
@@ -51,6 +52,12 @@ class Variable:
         """The types that a bound node may have."""
         return self.narrowed or self.type_name
 
+    @property
+    def owner(self) -> str:
+        """The type of a node or an edge, or the types that a path visits."""
+        assert self.type_name is not None
+        return self.type_name
+
     def bound(self) -> Bound:
         type_name = str(self.value_type) if self.kind is Kind.VALUE else self.type_name
         return Bound(self.name, self.kind.value, type_name)
@@ -62,9 +69,6 @@ class Scope(dict[str, Variable]):
     def __init__(self, variables: Mapping[str, Variable] | None = None) -> None:
         super().__init__(variables or {})
         self.declared: dict[str, str] = {}
-
-    def inner(self) -> Scope:
-        return Scope(self)
 
     def bind(self, name: str, kind: Kind, type_name: str | None = None) -> None:
         self[name] = Variable(name, kind, type_name)
@@ -112,6 +116,7 @@ class Context:
     catalog: Catalog
     # The types that statements may name as their target; patterns match those of `catalog` only.
     written: Catalog
+    lowering: Lowering
     params: dict[str, Parameter] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
     pattern_clauses: int = 0
@@ -140,8 +145,7 @@ class Context:
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
-        assert variable.type_name is not None
-        return shared_properties(self.catalog, variable.kind.value, variable.type_name)
+        return shared_properties(self.catalog, variable.kind.value, variable.owner)
 
 
 def shared_properties(catalog: Catalog, kind: str, type_name: str) -> Mapping[str, Property]:

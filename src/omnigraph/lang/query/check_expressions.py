@@ -71,7 +71,7 @@ def check_condition(ctx: Context, scope: Scope, condition: ast.Expression, role:
     if is_null_literal(typed):
         return ir.Literal(None, ir.TRUTH)
     hint = "compare it with something, as in `… = …`"
-    if isinstance(condition, ast.Call):
+    if isinstance(condition, ast.Call) and condition.function.isidentifier():
         ctx.report("Q000", condition.span, "this is a value, not a condition", hint)
     else:
         ctx.report("T7", condition.span, f"{describe(typed)}, not a condition", hint)
@@ -114,10 +114,6 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
             return None if value is None else type_cast(ctx, value, expression)
         case ast.Call() if expression.function != "now":
             return _call(ctx, scope, expression, role)
-        case ast.Arithmetic(left=left, operator=operator, right=right):
-            return _apply(ctx, scope, operator.text, (left, right), expression, role)
-        case ast.Negative(operand=operand):
-            return _apply(ctx, scope, "-", (operand,), expression, role)
         case ast.Element(collection=collection, position=position):
             return _apply(ctx, scope, "element", (collection, position), expression, role)
     return resolve(ctx, scope, expression)
@@ -125,7 +121,10 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
 
 def _call(ctx: Context, scope: Scope, call: ast.Call, role: Role) -> ir.Expr | None:
     if call.function in AGGREGATES and role in (Role.RETURN, Role.HAVING):
-        return check_aggregate(ctx, scope, call)
+        if not call.arguments:
+            return ir.Aggregate(call.function, None, ir.I64)
+        argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
+        return None if argument is None else type_aggregate(ctx, call, argument)
     if call.function in AGGREGATES.keys() | RANKS | TEXT_PREDICATES:
         _report_call(ctx, call, role)
         return None
@@ -150,9 +149,9 @@ def _apply(
 def _case(ctx: Context, scope: Scope, case: ast.Case, role: Role) -> ir.Expr | None:
     branches: list[tuple[ir.Expr, ir.Expr]] = []
     role = _inside(role)
-    for branch in case.branches:
-        condition = check_condition(ctx, scope, branch.condition, role)
-        value = check_expression(ctx, scope, branch.value, role)
+    for when, then in case.branches:
+        condition = check_condition(ctx, scope, when, role)
+        value = check_expression(ctx, scope, then, role)
         if condition is not None and value is not None:
             branches.append((condition, value))
     otherwise = NULL if case.otherwise is None else check_expression(ctx, scope, case.otherwise, role)
@@ -170,7 +169,7 @@ def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, role: Ro
     collection = _collection(ctx, scope, quantifier.collection, role)
     if collection is None or collection.type is None:
         return None
-    inner = scope.inner()
+    inner = Scope(scope)
     inner[name] = Variable(name, Kind.ITEM, value_type=element_type(collection.type))
     condition = check_condition(ctx, inner, quantifier.condition, role)
     return None if condition is None else ir.Quantifier(quantifier.function, f"${name}", collection, condition)
@@ -261,8 +260,8 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, role: Ro
             hint = "test for an item with `contains`" if operand.type.is_list else "rank with `nearest`"
             return ctx.report("T7", side.span, f"`{operator}` compares single values, but {describe(operand)}", hint)
     if not is_compatible(a.type, b.type):
-        _report_mismatch(ctx, comparison, a, b, a.type, b.type)
-        return None
+        message = f"{describe(a)} and {describe(b)}: they cannot be compared"
+        return ctx.report("T7", comparison.right.span, message, literal_hint(a.type, b) or literal_hint(b.type, a))
     is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
     return ir.Compare(ir.CompareOp(operator), a, b) if is_known else None
 
@@ -274,8 +273,12 @@ def _compare_nodes(ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.E
         return ir.Compare(ir.CompareOp(comparison.operator.text), a, b)
     node, side = (a, comparison.left) if isinstance(a, ir.NodeRef) else (b, comparison.right)
     assert isinstance(node, ir.NodeRef)
+    return _reject_node(ctx, node, side)
+
+
+def _reject_node(ctx: Context, node: ir.NodeRef, written: ast.Expression) -> ir.Expr | None:
     hint = f"compare a property of it, as in `${node.variable}.property`"
-    return ctx.report("T7", side.span, f"{describe(node)}, not a value to compare with", hint)
+    return ctx.report("T7", written.span, f"{describe(node)}, not a value to compare with", hint)
 
 
 def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast.Comparison) -> ir.Expr | None:
@@ -324,14 +327,6 @@ def _test_text(
     return ir.Compare(ir.CompareOp(operator), a, b)
 
 
-def _report_mismatch(
-    ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
-) -> None:
-    hint = literal_hint(left, b) or literal_hint(right, a)
-    message = f"{describe(a)} and {describe(b)}: they cannot be compared"
-    ctx.report("T7", comparison.right.span, message, hint)
-
-
 # -- null tests and membership ---------------------------------------------------------------------------------
 
 
@@ -351,8 +346,7 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership, role: Ro
     if operand is None or collection is None or operand.type is None or collection.type is None:
         return None
     if isinstance(operand, ir.NodeRef):
-        hint = f"compare a property of it, as in `${operand.variable}.property`"
-        return ctx.report("T7", membership.operand.span, f"{describe(operand)}, not a value to compare with", hint)
+        return _reject_node(ctx, operand, membership.operand)
     if operand.type.is_array:
         message = f"`in` looks for one value, but {describe(operand)}"
         return ctx.report("T34", membership.operand.span, message, "test a list for one item with `contains`")
@@ -378,14 +372,3 @@ def _collection(ctx: Context, scope: Scope, collection: ast.Expression, role: Ro
         message = f"`in` needs a list, but {describe(typed)}"
         return ctx.report("T34", collection.span, message, "declare a list parameter, such as `$names: [String]`")
     return typed
-
-
-# -- aggregates ------------------------------------------------------------------------------------------------
-
-
-def check_aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
-    """Check an aggregate and its argument."""
-    if not call.arguments:
-        return ir.Aggregate(call.function, None, ir.I64)
-    argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
-    return None if argument is None or argument.type is None else type_aggregate(ctx, call, argument)

@@ -40,7 +40,8 @@ def check_projections(
     ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
 ) -> tuple[tuple[Returned, ...], bool]:
     """Check `return`; the second value is True if it aggregates."""
-    is_grouped = any(_mentions_aggregate(projection.expression) for projection in projections)
+    parts = (part for projection in projections for part in ast.walk_expression(projection.expression))
+    is_grouped = any(isinstance(part, ast.Call) and part.function in AGGREGATES for part in parts)
     columns: list[tuple[ast.Projection, ir.Expr]] = []
     aliases: set[str] = set()
     for projection in projections:
@@ -58,10 +59,6 @@ def check_projections(
         if not is_grouped or check_groups(ctx, projection.expression, typed, keys)
     ]
     return _with_unique_names(returned, aliases), is_grouped
-
-
-def _mentions_aggregate(expression: ast.Expression) -> bool:
-    return any(isinstance(part, ast.Call) and part.function in AGGREGATES for part in ast.walk_expression(expression))
 
 
 def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
@@ -118,22 +115,19 @@ def _column_name(expression: ir.Expr) -> str:
 
 
 def _described_name(expression: ir.Expr) -> str:
-    if isinstance(expression, ir.PropertyRef):
-        return expression.property
-    if isinstance(expression, ir.NodeRef | ir.HopsRef | ir.ValueRef | ir.VariableRef):
-        return expression.variable
-    if isinstance(expression, ir.TypeRef):
-        return "type"
-    if isinstance(expression, ir.PathRef):
-        return expression.variable if expression.function == "nodes" else expression.function
-    if isinstance(expression, ir.ParameterRef):
-        return expression.name
-    if isinstance(expression, ir.Aggregate):
-        return expression.function
-    if isinstance(expression, ir.Call) and expression.function.isidentifier():
-        return expression.function
-    if isinstance(expression, ir.Literal):
-        return "literal"
+    match expression:
+        case ir.PropertyRef(property=name) | ir.ParameterRef(name=name) | ir.Aggregate(function=name):
+            return name
+        case ir.PathRef(function=name) if name != "nodes":
+            return name
+        case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef() | ir.PathRef():
+            return expression.variable
+        case ir.Call(function=name) if name.isidentifier():
+            return name
+        case ir.TypeRef():
+            return "type"
+        case ir.Literal():
+            return "literal"
     return "now" if isinstance(expression, ir.Now) else "expression"
 
 
@@ -216,26 +210,24 @@ def check_distinct_on(
     ctx: Context, scope: Scope, read: ast.Read, grouped: bool, rank: ir.Rank | None
 ) -> tuple[ir.Expr, ...]:
     """Check the keys of `distinct on`."""
-    keys: list[ir.Expr] = []
-    for written in read.distinct_on:
-        if grouped or rank is not None:
-            other = "aggregates" if grouped else "a ranking"
-            message = f"`distinct on` takes rows of the pattern and does not go with {other}"
-            ctx.report("T33", written.span, message)
-            return ()
-        typed = check_expression(ctx, scope, written, Role.RETURN)
-        if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
-            continue
-        if not is_group_key(typed):
-            ctx.report(
-                "T33",
-                written.span,
-                f"{describe(typed)}, which is the same in all rows",
-                "name a variable or a property",
-            )
-            continue
-        keys.append(typed)
-    return tuple(keys)
+    if read.distinct_on and (grouped or rank is not None):
+        other = "aggregates" if grouped else "a ranking"
+        message = f"`distinct on` takes rows of the pattern and does not go with {other}"
+        ctx.report("T33", read.distinct_on[0].span, message)
+        return ()
+    words = "a variable or a property"
+    keys = [_row_key(ctx, scope, written, Role.RETURN, words) for written in read.distinct_on]
+    return tuple(key for key in keys if key is not None)
+
+
+def _row_key(ctx: Context, scope: Scope, written: ast.Expression, role: Role, words: str) -> ir.Expr | None:
+    """Check what tells rows apart; `words` say what that may be."""
+    typed = check_expression(ctx, scope, written, role)
+    if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
+        return None
+    if is_group_key(typed):
+        return typed
+    return ctx.report("T33", written.span, f"{describe(typed)}, which is the same in all rows", f"name {words}")
 
 
 def check_limit_per(
@@ -261,13 +253,9 @@ def check_limit_per(
 
 
 def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: _Remaining | None) -> ir.Expr | None:
-    typed = _passed_variable(ctx, scope, written) or check_expression(ctx, scope, written, Role.ORDER)
-    if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
-        return None
-    if not is_group_key(typed):
-        message = f"{describe(typed)}, which is the same in all rows"
-        return ctx.report("T33", written.span, message, "name a variable, a property or a column")
-    if remaining is not None and not isinstance(typed, ir.ColumnRef):
+    words = "a variable, a property or a column"
+    typed = _passed_variable(ctx, scope, written) or _row_key(ctx, scope, written, Role.ORDER, words)
+    if remaining is not None and typed is not None and not isinstance(typed, ir.ColumnRef):
         remaining.check(ctx, written, typed, "only rows that are equal in returned columns can be taken together")
     return typed
 
@@ -279,8 +267,7 @@ def _passed_variable(ctx: Context, scope: Scope, expression: ast.Expression) -> 
     bound = scope.get(expression.name)
     if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE, Kind.PATH):
         return None
-    assert bound.type_name is not None
-    return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
+    return ir.VariableRef(bound.name, bound.kind.value, bound.owner)
 
 
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
