@@ -18,6 +18,7 @@ from omnigraph.lang.query.check_expressions import Role, check_expression
 from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
+    Remaining,
     Returned,
     check_bound,
     check_distinct_on,
@@ -62,9 +63,10 @@ def _check_part(
     returned, is_grouped = check_projections(ctx, block.scope, projections)
     ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
-    rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
+    remaining = Remaining(returned, is_grouped) if is_grouped or read.distinct else None
+    rank, order = check_order(ctx, block.scope, read, remaining)
     distinct_on = check_distinct_on(ctx, block.scope, read, is_grouped, rank)
-    limit_per = check_limit_per(ctx, block.scope, read, returned, is_grouped, rank)
+    limit_per = check_limit_per(ctx, block.scope, read, remaining, rank)
     counts, ctx.counts = ctx.counts, []
     pipeline: tuple[ir.Operator, ...] = ()
     if not is_refused(ctx):

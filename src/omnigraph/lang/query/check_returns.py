@@ -132,10 +132,9 @@ def _described_name(expression: ir.Expr) -> str:
 
 
 def check_order(
-    ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool
+    ctx: Context, scope: Scope, read: ast.Read, remaining: Remaining | None
 ) -> tuple[ir.Rank | None, tuple[ir.OrderKey, ...]]:
     """Check `order`, with the limits that rankings need; returns a ranking or keys."""
-    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
     calls = [key.expression for key in read.order if isinstance(key.expression, ast.Call)]
@@ -231,12 +230,7 @@ def _row_key(ctx: Context, scope: Scope, written: ast.Expression, role: Role, wo
 
 
 def check_limit_per(
-    ctx: Context,
-    scope: Scope,
-    read: ast.Read,
-    returned: tuple[Returned, ...],
-    grouped: bool,
-    rank: ir.Rank | None,
+    ctx: Context, scope: Scope, read: ast.Read, remaining: Remaining | None, rank: ir.Rank | None
 ) -> ir.GroupLimit | None:
     """Check `limit n per { key, … }`."""
     per = read.limit_per
@@ -245,14 +239,13 @@ def check_limit_per(
     if rank is not None:
         message = "`limit … per` takes rows in their order and does not go with a ranking"
         return ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
-    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     keys = [_limit_key(ctx, scope, key, remaining) for key in per.keys]
     count = check_bound(ctx, per.count, "limit")
     typed = tuple(key for key in keys if key is not None)
     return None if count is None or len(typed) < len(keys) else ir.GroupLimit(count, typed)
 
 
-def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: _Remaining | None) -> ir.Expr | None:
+def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: Remaining | None) -> ir.Expr | None:
     words = "a variable, a property or a column"
     typed = _passed_variable(ctx, scope, written) or _row_key(ctx, scope, written, Role.ORDER, words)
     if remaining is not None and typed is not None and not isinstance(typed, ir.ColumnRef):
@@ -335,7 +328,7 @@ def _check_limit(ctx: Context, expression: ast.Expression, ranking: ir.Rank, lim
 _ORDER_RULE: Final = "only returned columns can be ordered by"
 
 
-class _Remaining:
+class Remaining:
     """The columns that can be ordered by after an aggregate or `distinct`."""
 
     def __init__(self, returned: tuple[Returned, ...], grouped: bool) -> None:
