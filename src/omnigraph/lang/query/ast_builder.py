@@ -374,11 +374,10 @@ class Builder(Transformer[Token, Any]):
     def param(self, variable: Token, typed: WrittenType) -> ast.Param:
         return ast.Param(_name(variable), *typed)
 
-    def meta(self, word: Token, text: Token) -> tuple[Token, str]:
-        return word, read_string(text)
+    def meta(self, word: Token, text: Token | None = None) -> tuple[Token, str | None]:
+        return word, None if text is None else read_string(text)
 
-    def mark(self, word: Token) -> tuple[Token, None]:
-        return word, None
+    mark = meta
 
     def query(self, name: Token, *rest: Any) -> ast.Query:
         metadata: dict[str, str | None] = {}
