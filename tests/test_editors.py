@@ -71,7 +71,7 @@ def test_textmate_grammar_colours_keywords_and_names_of_examples(file: str, lang
     coloured = [
         (word, name) for word, name in scopes(text, language) if name.startswith(("keyword", "constant.language"))
     ]
-    tokens = read_tokens(Source(file, text), LANGUAGES[language]).tokens
+    tokens, _, _ = read_tokens(Source(file, text), LANGUAGES[language])
     expected = [token.text for token in tokens if token.is_keyword and not token.text[0].isupper()]
     assert [word for word, _ in coloured] == expected
     assert {name for word, name in coloured if word in CONSTANTS} <= {"constant.language"}

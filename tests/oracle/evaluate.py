@@ -34,7 +34,7 @@ from tests.oracle.walking import Row, Walking
 
 EMPTY: Mapping[str, str] = {}
 CONDITIONS = (ast.AnyOf, ast.AllOf, ast.Inverse, ast.NullTest, ast.Membership, ast.Comparison)
-COMPUTED = (ast.Quantifier, ast.Case, ast.Conversion, ast.Negative, ast.Element, ast.Arithmetic)
+COMPUTED = (ast.Quantifier, ast.Case, ast.Conversion, ast.Element)
 TEXT_PREDICATES = frozenset({"search", "match_text", "fuzzy"})
 
 
@@ -232,22 +232,17 @@ class _Evaluator(Walking):
     def computed(self, expression: ast.Expression, row: Row, scope: Mapping[str, str]) -> Any:
         """Return the value of an operator, a function, a `case` or a `cast`."""
         if isinstance(expression, ast.Case):
-            for branch in expression.branches:
-                if self.condition(branch.condition, row, scope) is True:
-                    return self.value(branch.value, row, scope)
+            for condition, value in expression.branches:
+                if self.condition(condition, row, scope) is True:
+                    return self.value(value, row, scope)
             return None if expression.otherwise is None else self.value(expression.otherwise, row, scope)
         if isinstance(expression, ast.Quantifier):
             return self.quantified(expression, row, scope)
         if isinstance(expression, ast.Conversion):
             return convert(self.value(expression.operand, row, scope), expression.type.scalar)
-        if isinstance(expression, ast.Negative):
-            return apply("-", [self.value(expression.operand, row, scope)])
         if isinstance(expression, ast.Element):
             parts = [expression.collection, expression.position]
             return apply("element", [self.value(part, row, scope) for part in parts])
-        if isinstance(expression, ast.Arithmetic):
-            sides = [self.value(side, row, scope) for side in (expression.left, expression.right)]
-            return apply(expression.operator.text, sides)
         assert isinstance(expression, ast.Call)
         if expression.function == "today":
             assert self.now is not None
@@ -454,9 +449,6 @@ class _Evaluator(Walking):
             index = column_of(expression, read)
             if index is not None:
                 return column[index]
-        if isinstance(expression, ast.Arithmetic):
-            sides = [self.key(side, read, column, row) for side in (expression.left, expression.right)]
-            return apply(expression.operator.text, sides)
         if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
             return apply(expression.function, [self.key(one, read, column, row) for one in expression.arguments])
         return self.value(expression, row or {}, self.scope)
@@ -506,11 +498,8 @@ class _Evaluator(Walking):
             return truth.compare(expression.operator.text, *sides)
         if isinstance(expression, ast.Inverse):
             return truth.opposite(self.of_group(expression.condition, rows, read))
-        if isinstance(expression, ast.Arithmetic):
-            sides = [self.of_group(side, rows, read) for side in (expression.left, expression.right)]
-            return apply(expression.operator.text, sides)
         if isinstance(expression, ast.Call) and expression.function in FUNCTIONS:
-            return apply(expression.function, [self.of_group(one, rows) for one in expression.arguments])
+            return apply(expression.function, [self.of_group(one, rows, read) for one in expression.arguments])
         return self.value(expression, rows[0] if rows else {}, self.scope)
 
     def aggregate(self, call: ast.Call, rows: list[Row]) -> Any:

@@ -289,7 +289,6 @@ Type: TypeAlias = NodeType | EdgeType
 
 
 def render_block(lines: Iterable[str]) -> str:
-    """Return the body of a declaration."""
     return "{\n" + "".join(f"  {line}\n" for line in lines) + "}"
 
 

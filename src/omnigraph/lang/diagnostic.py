@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from omnigraph.errors import Effect, OmniGraphError
@@ -46,28 +47,25 @@ class Source:
 
     name: str
     text: str
-    _starts: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def position(self, offset: int) -> Position:
-        starts = self._line_starts()
+        starts = self._line_starts
         line = bisect_right(starts, min(offset, len(self.text)))
         return Position(line, min(offset, len(self.text)) - starts[line - 1] + 1)
 
     def offset(self, line: int, column: int) -> int:
         """Return the offset of a line and column, both from 1."""
-        return self._line_starts()[line - 1] + column - 1
+        return self._line_starts[line - 1] + column - 1
 
     def line_text(self, line: int) -> str:
-        starts = self._line_starts()
+        starts = self._line_starts
         end = starts[line] if line < len(starts) else len(self.text)
         return self.text[starts[line - 1] : end].rstrip("\r\n")
 
+    @cached_property
     def _line_starts(self) -> list[int]:
         # Most sources compile without errors and need no positions, so the table is built on demand.
-        if not self._starts:
-            self._starts.append(0)
-            self._starts.extend(i + 1 for i, char in enumerate(self.text) if char == "\n")
-        return self._starts
+        return [0, *(index + 1 for index, char in enumerate(self.text) if char == "\n")]
 
 
 class Severity(StrEnum):
@@ -100,25 +98,23 @@ class Diagnostic:
          1 | node A {}
            |      ^
         """
-        if not self.is_placed:
-            lines = [f"{self.severity}[{self.code}]: {self.message}", f"  --> {self.source.name}"]
-            return "\n".join([*lines, *([f"   = hint: {self.hint}"] if self.hint else [])])
-        start = self.source.position(self.span.start)
-        line, column = _window(self.source.line_text(start.line), start.column)
-        width = min(self.span.end - self.span.start, max(len(line) - column + 1, 1))
-        gutter = " " * (len(str(start.line)) + 1)
-        # Tabs keep their width under the caret because the padding repeats them.
-        padding = "".join("\t" if char == "\t" else " " for char in line[: column - 1])
-        lines = [
-            f"{self.severity}[{self.code}]: {self.message}",
-            f"{gutter}--> {self.source.name}:{start.line}:{start.column}",
-            f"{gutter} |",
-            f" {start.line} | {line}",
-            f"{gutter} | {padding}{'^' * max(width, 1)}",
-        ]
-        if self.hint:
-            lines.append(f"{gutter} = hint: {self.hint}")
-        return "\n".join(lines)
+        lines, gutter = [f"{self.severity}[{self.code}]: {self.message}"], "  "
+        if self.is_placed:
+            start = self.source.position(self.span.start)
+            line, column = _window(self.source.line_text(start.line), start.column)
+            width = min(self.span.end - self.span.start, max(len(line) - column + 1, 1))
+            gutter = " " * (len(str(start.line)) + 1)
+            # Tabs keep their width under the caret because the padding repeats them.
+            padding = "".join("\t" if char == "\t" else " " for char in line[: column - 1])
+            lines += [
+                f"{gutter}--> {self.source.name}:{start.line}:{start.column}",
+                f"{gutter} |",
+                f" {start.line} | {line}",
+                f"{gutter} | {padding}{'^' * max(width, 1)}",
+            ]
+        else:
+            lines.append(f"{gutter}--> {self.source.name}")
+        return "\n".join([*lines, *([f"{gutter} = hint: {self.hint}"] if self.hint else [])])
 
     def to_json(self) -> dict[str, object]:
         start = self.source.position(self.span.start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import lark
 from lark import Lark, Token, Tree, UnexpectedInput
+from lark.lexer import PatternStr
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
 from omnigraph.lang.scalars import Family, Scalar
@@ -43,24 +44,17 @@ class SyntaxFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Where the parser stopped, and the terminals that it would have accepted there."""
-
-    offset: int
-    accepted: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Language:
     """What the front end has to know of a language.
 
-    `package` holds `grammar.lark`, `builder` has a method for each of its rules, and `explain` words a syntax error.
+    `package` holds `grammar.lark`, and `builder` has a method for each of its rules. `explain` words a syntax error at
+    an offset, where the parser would have accepted some terminals.
     """
 
     package: str
     code: str
     builder: Any
-    explain: Callable[[Source, Stop], SyntaxFault]
+    explain: Callable[[Source, int, frozenset[str]], SyntaxFault]
     size_hint: str
     tokens_max: int | None = None
 
@@ -125,6 +119,13 @@ def tree_parser(language: Language) -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", keep_all_tokens=True, maybe_placeholders=False)
 
 
+@cache
+def fixed_terminals(language: Language) -> Mapping[str, str]:
+    """Return the terminals that stand for one text, such as a bracket, with that text."""
+    terminals = _parser(language).terminals
+    return {item.name: item.pattern.value for item in terminals if isinstance(item.pattern, PatternStr)}
+
+
 def accepted_terminals(text: str, language: Language) -> frozenset[str]:
     """Return the terminals that may follow a text; none if the text is not the beginning of a source."""
     parser = tree_parser(language).parse_interactive(text)
@@ -187,7 +188,7 @@ def _explain(source: Source, error: UnexpectedInput, language: Language) -> Synt
     # The table of a LALR state lists more terminals than the whole stack accepts, so the stack is simulated.
     parser = getattr(error, "interactive_parser", None)
     accepted = frozenset(parser.accepts()) if parser is not None else frozenset()
-    return language.explain(source, Stop(offset, accepted))
+    return language.explain(source, offset, accepted)
 
 
 def quote_token(token: str) -> str:

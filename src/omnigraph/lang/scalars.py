@@ -10,7 +10,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from types import MappingProxyType
 from typing import Final, Literal
 
 from omnigraph.lang import times
@@ -96,7 +95,7 @@ class Scalar(StrEnum):
 _INTEGERS: Final = frozenset({Scalar.I32, Scalar.I64, Scalar.U32, Scalar.U64})
 _NUMBERS: Final = _INTEGERS | {Scalar.F32, Scalar.F64}
 _SMALL_NAMES: Final = ("int", "integer", "number", "i32")
-FACTS: Final[Mapping[Scalar, ScalarFacts]] = MappingProxyType({
+FACTS: Final[Mapping[Scalar, ScalarFacts]] = {
     Scalar.STRING: ScalarFacts(
         family=Family.TEXT, arrow="string", spark="string", kind="string", meaning="A text.",
         other_names=("str", "text", "varchar", "uuid"),
@@ -156,7 +155,7 @@ FACTS: Final[Mapping[Scalar, ScalarFacts]] = MappingProxyType({
         family=Family.VECTOR, arrow="float32", spark="float", kind="vector",
         meaning="A vector of 32-bit floats with this many dimensions: `Vector(384)`.",
     ),
-})  # fmt: skip
+}  # fmt: skip
 
 
 def _of(*families: Family) -> frozenset[Scalar]:
@@ -167,19 +166,19 @@ INTEGERS: Final = _of(Family.INTEGER)
 FLOATS: Final = _of(Family.FLOAT)
 NUMBERS: Final = INTEGERS | FLOATS
 # What is stored as an integer and written as text.
-TIME_FORMS: Final[Mapping[Scalar, times.TimeForm]] = MappingProxyType(
-    {scalar: scalar.facts.time for scalar in Scalar if scalar.facts.time is not None}
-)
+TIME_FORMS: Final[Mapping[Scalar, times.TimeForm]] = {
+    scalar: scalar.facts.time for scalar in Scalar if scalar.facts.time is not None
+}
 TIMES: Final = frozenset(TIME_FORMS)
 # What has an order, and so a least and a greatest value.
 ORDERED: Final = NUMBERS | TIMES | _of(Family.TEXT)
 # Single values that can be compared, and so be a key.
 PLAIN: Final = ORDERED | _of(Family.TRUTH)
-RANGES: Final[Mapping[Scalar, tuple[int, int]]] = MappingProxyType(
-    {scalar: scalar.facts.range for scalar in Scalar if scalar.facts.range is not None}
-)
+RANGES: Final[Mapping[Scalar, tuple[int, int]]] = {
+    scalar: scalar.facts.range for scalar in Scalar if scalar.facts.range is not None
+}
 # The functions that make a literal of a text: `date` in `date("2024-01-31")`.
-LITERAL_CALLS: Final[Mapping[str, Scalar]] = MappingProxyType({scalar.literal_call: scalar for scalar in TIME_FORMS})
+LITERAL_CALLS: Final[Mapping[str, Scalar]] = {scalar.literal_call: scalar for scalar in TIME_FORMS}
 
 
 def cast_targets(source: Scalar) -> frozenset[Scalar]:

@@ -5,8 +5,9 @@ Pure. The words themselves come from the grammars; a word without a text here is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
 from omnigraph.lang.diagnostic import LanguageError, Source, Span
@@ -15,100 +16,91 @@ from omnigraph.lang.format import LANGUAGES, LanguageName
 from omnigraph.lang.format.syntax_tokens import keywords
 from omnigraph.lang.query.functions import AGGREGATES, FUNCTIONS, show_forms
 from omnigraph.lang.scalars import LITERAL_CALLS, TIME_FORMS, Scalar
+from omnigraph.lang.schema.ast import Declaration
 from omnigraph.lang.schema.parser import parse_schema
 
-QUERY_WORDS: Final = MappingProxyType(
-    {
-        "query": "Declares a query: `query name($parameter: Type) { … }`.",
-        "match": "The pattern: every combination of entities that satisfies all clauses is a row.",
-        "return": "The columns of the result. With an aggregate, the other columns are the group key.",
-        "with": "Ends a stage: `with { $v, count(*) as $n }` passes variables and values on to the next `match`.",
-        "union": "Puts the rows of two blocks one after the other, equal rows once; `union all` keeps them all.",
-        "distinct": "Returns equal rows once; in an aggregate, takes equal values once.",
-        "on": "`distinct on (key, …)`: returns the first row of each key, in the order of the query.",
-        "having": "Filters groups by their keys, aggregates and columns.",
-        "order": "Sorts the rows: `order { column desc, other }`.",
-        "skip": "Leaves out the first rows.",
-        "limit": "Returns at most this many rows.",
-        "unwind": "`unwind $v.tags as $tag`: each element of a list, a row each.",
-        "per": "`limit 3 per { key }`: the first rows of each group, in the order of the query.",
-        "optional": "A block that keeps a row without inner solutions, with nulls.",
-        "not": "`not { … }` keeps a row if the block has no solution.",
-        "exists": "`exists { … }`: true if the pattern matches beside the row.",
-        "count": "`count { … }`: in how many ways the pattern matches. `count(x)`, `count(*)`: an aggregate.",
-        "as": "Names a column, or binds the hops of a traversal or a value of a `with`.",
-        "asc": "Ascending; nulls first.",
-        "desc": "Descending; nulls last.",
-        "and": "True if both conditions are; unknown if one is unknown and none is false.",
-        "or": "True if a condition is; unknown if one is unknown and none is true.",
-        "in": "True if a value equals an item of a list; `$v in nodes($p)` binds the nodes of a path.",
-        "is": "`is null` and `is not null` test for a missing value.",
-        "contains": "True if a text contains a text, or a list an item.",
-        "starts_with": "True if a text begins with a text.",
-        "insert": "Inserts an entity; a node of an existing key is replaced.",
-        "update": "Changes properties: `update Type set { … } where property = value`.",
-        "rename": "Changes keys, and takes the edges of nodes along: `rename Type set { key: … } where key = …`.",
-        "delete": "Deletes entities, and with nodes their edges.",
-        "set": "The properties that an update changes.",
-        "where": "Which entities a mutation changes, or what `any` and `all` test.",
-    }
-)
+QUERY_WORDS: Final[Mapping[str, str]] = {
+    "query": "Declares a query: `query name($parameter: Type) { … }`.",
+    "match": "The pattern: every combination of entities that satisfies all clauses is a row.",
+    "return": "The columns of the result. With an aggregate, the other columns are the group key.",
+    "with": "Ends a stage: `with { $v, count(*) as $n }` passes variables and values on to the next `match`.",
+    "union": "Puts the rows of two blocks one after the other, equal rows once; `union all` keeps them all.",
+    "distinct": "Returns equal rows once; in an aggregate, takes equal values once.",
+    "on": "`distinct on (key, …)`: returns the first row of each key, in the order of the query.",
+    "having": "Filters groups by their keys, aggregates and columns.",
+    "order": "Sorts the rows: `order { column desc, other }`.",
+    "skip": "Leaves out the first rows.",
+    "limit": "Returns at most this many rows.",
+    "unwind": "`unwind $v.tags as $tag`: each element of a list, a row each.",
+    "per": "`limit 3 per { key }`: the first rows of each group, in the order of the query.",
+    "optional": "A block that keeps a row without inner solutions, with nulls.",
+    "not": "`not { … }` keeps a row if the block has no solution.",
+    "exists": "`exists { … }`: true if the pattern matches beside the row.",
+    "count": "`count { … }`: in how many ways the pattern matches. `count(x)`, `count(*)`: an aggregate.",
+    "as": "Names a column, or binds the hops of a traversal or a value of a `with`.",
+    "asc": "Ascending; nulls first.",
+    "desc": "Descending; nulls last.",
+    "and": "True if both conditions are; unknown if one is unknown and none is false.",
+    "or": "True if a condition is; unknown if one is unknown and none is true.",
+    "in": "True if a value equals an item of a list; `$v in nodes($p)` binds the nodes of a path.",
+    "is": "`is null` and `is not null` test for a missing value.",
+    "contains": "True if a text contains a text, or a list an item.",
+    "starts_with": "True if a text begins with a text.",
+    "insert": "Inserts an entity; a node of an existing key is replaced.",
+    "update": "Changes properties: `update Type set { … } where property = value`.",
+    "rename": "Changes keys, and takes the edges of nodes along: `rename Type set { key: … } where key = …`.",
+    "delete": "Deletes entities, and with nodes their edges.",
+    "set": "The properties that an update changes.",
+    "where": "Which entities a mutation changes, or what `any` and `all` test.",
+}
 # Functions with special rules; the others are described where they are defined.
-_SPECIAL_FUNCTIONS: Final = MappingProxyType(
-    {
-        "now": "`now()`: the instant at which the query runs, one for all rows.",
-        **{word: f'`{word}("{TIME_FORMS[scalar].example}")`: a {scalar}.' for word, scalar in LITERAL_CALLS.items()},
-        "cast": "`cast(x as Type)`: a value as another type.",
-        "type": "`type($x)`: the type of a node of several types.",
-        "nodes": "`nodes($p)`: the ids of the nodes of a path, in order.",
-        "edges": "`edges($p)`: the ids of the edges of a path, in order.",
-        "cost": "`cost($p)`: the weight of a path that was found `by` an edge property.",
-        "any": "`any($item in list where condition)`: true if the condition holds for an item.",
-        "all": "`all($item in list where condition)`: true if the condition holds for every item.",
-        "search": "`search(text, words)`: true if a text has any of the words.",
-        "match_text": "`match_text(text, words)`: the same as `search`.",
-        "fuzzy": "`fuzzy(text, words, edits)`: like `search`, but forgives misspellings.",
-        "bm25": "`bm25(text, words)`: the relevance of a text; ranks, best first.",
-        "nearest": "`nearest(vector, other)`: the Euclidean distance; ranks, closest first.",
-        "rrf": "`rrf(first, second, k, window)`: fuses the best of two rankings by their ranks.",
-        **{item.name: f"`{item.usage}`: {item.text}" for item in AGGREGATES.values()},
-    }
-)
-SCHEMA_WORDS: Final = MappingProxyType(
-    {
-        "node": "Declares a node type: `node Name { property: Type }`.",
-        "edge": "Declares an edge type: `edge Name: Source -> Target { property: Type }`.",
-        "interface": "Declares properties that several node types share.",
-        "implements": "Takes over the properties of interfaces.",
-        "enum": "One of the listed words: `enum(a, b)`.",
-        **{scalar.value: scalar.facts.meaning for scalar in Scalar},
-    }
-)
-ANNOTATIONS: Final = MappingProxyType(
-    {
-        "key": "The identity of a node or edge. Several members: `@key(a, b)`, `@key(@src, @dst)`.",
-        "unique": "No two entities have the same value; nulls are exempt.",
-        "index": "An index for fast lookup, or for words of a text.",
-        "range": "`@range(property, low..high)`: inclusive bounds of a number.",
-        "check": '`@check(property, "pattern")`: a pattern that a text must match.',
-        "card": "`@card(min..max)`: how many edges of the type may leave a node.",
-        "description": "A text that explains a type, property or query.",
-        "instruction": "A text that tells agents how to use a type or query.",
-        "embed": '`@embed(source, model="…")`: where the vectors come from.',
-        "default": "`@default(value)`, `@default(now())`, `@default(uuid())`: stored where a write leaves it out.",
-        "mixed": "A mutation that may insert, update and delete: `query name() @mixed { … }`.",
-        "rename_from": "The name before a migration.",
-        "merge": "`@merge(rule)`: ours, theirs, max, min, union or fail.",
-    }
-)
-SYSTEM_FIELDS: Final = MappingProxyType(
-    {
-        "@id": "The id of a node or edge, a String.",
-        "@type": "The name of the type of a node or edge, a String; the same as `type($v)`.",
-        "@src": "The id of the node that an edge starts from, a String.",
-        "@dst": "The id of the node that an edge leads to, a String.",
-    }
-)
+_SPECIAL_FUNCTIONS: Final[Mapping[str, str]] = {
+    "now": "`now()`: the instant at which the query runs, one for all rows.",
+    **{word: f'`{word}("{TIME_FORMS[scalar].example}")`: a {scalar}.' for word, scalar in LITERAL_CALLS.items()},
+    "cast": "`cast(x as Type)`: a value as another type.",
+    "type": "`type($x)`: the type of a node of several types.",
+    "nodes": "`nodes($p)`: the ids of the nodes of a path, in order.",
+    "edges": "`edges($p)`: the ids of the edges of a path, in order.",
+    "cost": "`cost($p)`: the weight of a path that was found `by` an edge property.",
+    "any": "`any($item in list where condition)`: true if the condition holds for an item.",
+    "all": "`all($item in list where condition)`: true if the condition holds for every item.",
+    "search": "`search(text, words)`: true if a text has any of the words.",
+    "match_text": "`match_text(text, words)`: the same as `search`.",
+    "fuzzy": "`fuzzy(text, words, edits)`: like `search`, but forgives misspellings.",
+    "bm25": "`bm25(text, words)`: the relevance of a text; ranks, best first.",
+    "nearest": "`nearest(vector, other)`: the Euclidean distance; ranks, closest first.",
+    "rrf": "`rrf(first, second, k, window)`: fuses the best of two rankings by their ranks.",
+    **{item.name: f"`{item.usage}`: {item.text}" for item in AGGREGATES.values()},
+}
+SCHEMA_WORDS: Final[Mapping[str, str]] = {
+    "node": "Declares a node type: `node Name { property: Type }`.",
+    "edge": "Declares an edge type: `edge Name: Source -> Target { property: Type }`.",
+    "interface": "Declares properties that several node types share.",
+    "implements": "Takes over the properties of interfaces.",
+    "enum": "One of the listed words: `enum(a, b)`.",
+    **{scalar.value: scalar.facts.meaning for scalar in Scalar},
+}
+ANNOTATIONS: Final[Mapping[str, str]] = {
+    "key": "The identity of a node or edge. Several members: `@key(a, b)`, `@key(@src, @dst)`.",
+    "unique": "No two entities have the same value; nulls are exempt.",
+    "index": "An index for fast lookup, or for words of a text.",
+    "range": "`@range(property, low..high)`: inclusive bounds of a number.",
+    "check": '`@check(property, "pattern")`: a pattern that a text must match.',
+    "card": "`@card(min..max)`: how many edges of the type may leave a node.",
+    "description": "A text that explains a type, property or query.",
+    "instruction": "A text that tells agents how to use a type or query.",
+    "embed": '`@embed(source, model="…")`: where the vectors come from.',
+    "default": "`@default(value)`, `@default(now())`, `@default(uuid())`: stored where a write leaves it out.",
+    "mixed": "A mutation that may insert, update and delete: `query name() @mixed { … }`.",
+    "rename_from": "The name before a migration.",
+    "merge": "`@merge(rule)`: ours, theirs, max, min, union or fail.",
+}
+SYSTEM_FIELDS: Final[Mapping[str, str]] = {
+    "@id": "The id of a node or edge, a String.",
+    "@type": "The name of the type of a node or edge, a String; the same as `type($v)`.",
+    "@src": "The id of the node that an edge starts from, a String.",
+    "@dst": "The id of the node that an edge leads to, a String.",
+}
 ENDS: Final = ("@src", "@dst")
 QUERY_ANNOTATIONS: Final = ("description", "instruction", "mixed")
 
@@ -277,23 +269,21 @@ def find_definition(
         return None
     if meaning.kind == "variable" and meaning.variable is not None:
         return source, meaning.variable.span
-    if meaning.kind == "type" and language == "pg":
+    span = None
+    if meaning.kind == "type":
         # A schema that does not compile has no view, but its declarations may still be found.
-        span = _find_in_source(source, meaning.name)
-    elif view is None:
-        span = None
-    elif meaning.kind == "type":
-        span = view.declared_at(meaning.name)
-    else:
-        is_property = meaning.kind == "property" and meaning.owner is not None
-        span = view.property_at(meaning.owner or "", meaning.name) if is_property else None
+        declarations = (
+            _parse_declarations(source) if language == "pg" else view.declarations if view is not None else ()
+        )
+        declaration = find_declaration(declarations, meaning.name)
+        span = declaration.name.span if declaration is not None else None
+    elif view is not None and meaning.kind == "property" and meaning.owner is not None:
+        span = view.property_at(meaning.owner, meaning.name)
     target = source if language == "pg" or view is None else view.source
     return (target, span) if span is not None else None
 
 
-def _find_in_source(source: Source, name: str) -> Span | None:
-    try:
-        declaration = find_declaration(parse_schema(source), name)
-    except LanguageError:
-        return None
-    return declaration.name.span if declaration is not None else None
+def _parse_declarations(source: Source) -> tuple[Declaration, ...]:
+    with suppress(LanguageError):
+        return parse_schema(source)
+    return ()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span
@@ -40,11 +40,6 @@ class SchemaView:
     def find_property(self, type_name: str | None, name: str) -> Property | None:
         type_ = self.find_type(type_name) if type_name is not None else None
         return type_.properties.get(name) if type_ is not None else None
-
-    def declared_at(self, type_name: str) -> Span | None:
-        """Return where the name of a type is declared."""
-        declaration = find_declaration(self.declarations, type_name)
-        return declaration.name.span if declaration is not None else None
 
     def property_at(self, type_name: str, name: str) -> Span | None:
         """Return where a property is declared: in its type, or in an interface of the type."""
@@ -133,10 +128,9 @@ class Words:
     def declaration(self, index: int) -> tuple[int, int]:
         """Return the range of the words of the declaration that a word belongs to."""
         starts = [number for number, word in enumerate(self.words) if word.depth == 0 and word.text in _DECLARATIONS]
-        next_start = bisect_right(starts, index)
-        return (starts[next_start - 1] if next_start else 0), (
-            starts[next_start] if next_start < len(starts) else len(self.words)
-        )
+        position = bisect_right(starts, index)
+        bounds = [0, *starts, len(self.words)]
+        return bounds[position], bounds[position + 1]
 
     def text(self, index: int) -> str:
         return self.words[index].text if 0 <= index < len(self.words) else ""
@@ -178,11 +172,13 @@ class Variable:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    left: str
-    edges: tuple[str, ...]
-    right: str
+# A variable, an edge or alternatives, and a variable, with what may stand around the edge; a space sets words apart.
+_WALK: Final = re.compile(
+    r"""(?<!\S) (?= (\$\S*)\ (?:\$\S*\ :\ )? (?:[<(]\ )? ([a-z]\w*(?:\ \|\ [a-z]\w*)*)\ (?:[>)]\ )?
+        (?:\{\ (?:\S+\ ){0,4}?\}\ )? (\$\S*) )""",
+    re.VERBOSE,
+)
+Walk: TypeAlias = tuple[str, list[str], str]
 
 
 def find_variables(words: Sequence[Word], view: SchemaView | None) -> dict[str, Variable]:
@@ -227,52 +223,27 @@ def _read_parameter_type(words: Sequence[Word], start: int) -> str | None:
     return "".join(texts) or None
 
 
-def _find_walks(words: Sequence[Word]) -> list[_Walk]:
-    """Return the traversals: a variable, an edge, and a variable, with what may stand around the edge left out."""
-    walks: list[_Walk] = []
-    texts = [word.text for word in words]
-
-    def text_at(position: int) -> str:
-        return texts[position] if position < len(texts) else ""
-
-    for index, text in enumerate(texts):
-        if not text.startswith("$"):
-            continue
-        position = index + 1
-        if text_at(position).startswith("$") and text_at(position + 1) == ":":
-            position += 2
-        position += text_at(position) in ("<", "(")
-        edges = [text_at(position)]
-        position += 1
-        while text_at(position) == "|":
-            edges.append(text_at(position + 1))
-            position += 2
-        position += text_at(position) in (">", ")")
-        if text_at(position) == "{" and "}" in texts[position : position + 6]:
-            position = texts.index("}", position) + 1
-        if all(edge[:1].islower() for edge in edges) and text_at(position).startswith("$"):
-            walks.append(_Walk(text, tuple(edges), text_at(position)))
-    return walks
+def _find_walks(words: Sequence[Word]) -> list[Walk]:
+    """Return the traversals, as a variable, the alternative edges, and a variable."""
+    matches = _WALK.findall(" ".join(word.text for word in words))
+    return [(left, edges.split(" | "), right) for left, edges, right in matches]
 
 
-def _infer_types(variables: dict[str, Variable], walks: Sequence[_Walk], view: SchemaView) -> None:
+def _infer_types(variables: dict[str, Variable], walks: Sequence[Walk], view: SchemaView) -> None:
     """Give the ends of walks the types that their edges join."""
     for _ in range(_ROUNDS_MAX):
         is_changed = False
-        for walk in walks:
-            edges = [view.catalog.edge_by_word(word) for word in walk.edges]
-            first = edges[0]
+        for left, words, right in walks:
+            edges = [view.catalog.edge_by_word(word) for word in words]
             # Alternatives between other types lead to several types, which only the compiler knows.
-            if first is not None and all(
-                edge is not None and (edge.source, edge.target) == (first.source, first.target) for edge in edges
-            ):
-                is_changed |= _infer_ends(variables, walk, first)
+            if len({edge and (edge.source, edge.target) for edge in edges}) == 1 and edges[0] is not None:
+                is_changed |= _infer_ends(variables, left, edges[0], right)
         if not is_changed:
             return
 
 
-def _infer_ends(variables: dict[str, Variable], walk: _Walk, edge: EdgeType) -> bool:
-    left, right = variables.get(walk.left), variables.get(walk.right)
+def _infer_ends(variables: dict[str, Variable], start: str, edge: EdgeType, end: str) -> bool:
+    left, right = variables.get(start), variables.get(end)
     is_reversed = (left is not None and left.type == edge.target != edge.source) or (
         right is not None and right.type == edge.source != edge.target
     )
@@ -280,6 +251,6 @@ def _infer_ends(variables: dict[str, Variable], walk: _Walk, edge: EdgeType) -> 
     is_changed = False
     for variable, type_name in zip((left, right), ends, strict=True):
         if variable is not None and variable.kind == "unknown":
-            variables[variable.name] = Variable(variable.name, "node", type_name, variable.span)
+            variables[variable.name] = replace(variable, kind="node", type=type_name)
             is_changed = True
     return is_changed

@@ -38,13 +38,6 @@ class Gap(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Separator:
-    """A gap that does not depend on the width of the line."""
-
-    gap: Gap
-
-
-@dataclass(frozen=True, slots=True)
 class SoftLine:
     """A line break if the group around it is broken, otherwise the gap `flat`."""
 
@@ -62,10 +55,8 @@ class Group:
     is_broken: bool
 
 
-Document: TypeAlias = str | Separator | SoftLine | Indented | Group
-SPACE: Final = Separator(Gap.SPACE)
-LINE: Final = Separator(Gap.LINE)
-BLANK_LINE: Final = Separator(Gap.BLANK_LINE)
+# A gap alone does not depend on the width of the line.
+Document: TypeAlias = str | Gap | SoftLine | Indented | Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +98,8 @@ def print_document(parts: Sequence[Document], width: int) -> str:
                 column = _column_after(column, texts[-1] + document)
                 texts.append(document)
                 pending = Gap.NOTHING
-            case Separator():
-                pending = max(pending, document.gap)
+            case Gap():
+                pending = max(pending, document)
             case SoftLine():
                 pending = max(pending, Gap.LINE if command.is_broken else document.flat)
             case Indented():
@@ -141,8 +132,8 @@ def _fits(commands: Sequence[_Command], rest: Sequence[_Command], width: int) ->
     pending = Gap.NOTHING
     for command in _walk(commands, rest):
         document = command.document
-        if isinstance(document, Separator):
-            pending = max(pending, document.gap)
+        if isinstance(document, Gap):
+            pending = max(pending, document)
         elif isinstance(document, SoftLine):
             pending = max(pending, Gap.LINE if command.is_broken else document.flat)
         elif isinstance(document, str):
@@ -174,7 +165,8 @@ def _walk(commands: Sequence[_Command], rest: Sequence[_Command]) -> Iterator[_C
 def gap_between(tokens: Sequence[SyntaxToken], index: int) -> Gap:
     """Return the gap before a token that is not the first."""
     token, previous = tokens[index], tokens[index - 1]
-    if token.text in _NO_GAP_BEFORE or previous.text in _NO_GAP_AFTER or _is_prefix(previous):
+    is_after_prefix = previous.text in _PREFIXES and previous.is_first_in_parent
+    if token.text in _NO_GAP_BEFORE or previous.text in _NO_GAP_AFTER or is_after_prefix:
         return Gap.NOTHING
     if previous.text == ":":
         return _gap_after_colon(tokens, index)
@@ -196,10 +188,6 @@ def is_quantifier(tokens: Sequence[SyntaxToken], opening: int) -> bool:
     inner = tokens[opening + 1 : brace.closing]
     is_own_rule = brace.text == "{" and brace.is_first_in_parent
     return is_own_rule and bool(inner) and all(token.terminal in _COUNTS for token in inner)
-
-
-def _is_prefix(token: SyntaxToken) -> bool:
-    return token.text in _PREFIXES and token.is_first_in_parent
 
 
 def _gap_after_colon(tokens: Sequence[SyntaxToken], index: int) -> Gap:
@@ -248,11 +236,10 @@ def format_source(source: Source, language: LanguageName) -> str:
       age: I32?
     } // people
     """
-    sequence = read_tokens(source, LANGUAGES[language])
-    formatter, count = _Formatter(sequence.tokens), len(sequence.tokens)
-    body = _unnamed_body(sequence.root)
-    parts = formatter.format_items(0, count, body or sequence.root, is_top=body is None)
-    parts += _lines_of(sequence.final)
+    tokens, root, final = read_tokens(source, LANGUAGES[language])
+    body = _unnamed_body(root)
+    parts = _Formatter(tokens).format_items(0, len(tokens), body or root, is_top=body is None)
+    parts += _lines_of(final)
     text = print_document(parts, LINE_WIDTH)
     return f"{text}\n" if text else ""
 
@@ -272,9 +259,10 @@ class _Formatter:
             # Declarations that share a line are set apart.
             is_apart = first > start and (token.newlines_before > 1 or (is_top and token.newlines_before == 0))
             if token.leading:
-                parts += [BLANK_LINE if is_top and not token.has_newline_before else LINE, *_lines_of(token.leading)]
+                is_above_apart = is_top and not token.has_newline_before
+                parts += [Gap.BLANK_LINE if is_above_apart else Gap.LINE, *_lines_of(token.leading)]
                 is_apart = token.newlines_before > 1
-            parts += [BLANK_LINE if is_apart else LINE, *self._format_item(first, end)]
+            parts += [Gap.BLANK_LINE if is_apart else Gap.LINE, *self._format_item(first, end)]
         return parts
 
     def _item_starts(self, start: int, stop: int, owner: Node) -> list[int]:
@@ -346,8 +334,8 @@ class _Formatter:
         """Return what separates a token from the one before it, with the comments on lines of their own between."""
         token, previous = self._tokens[index], self._tokens[index - 1]
         gap = Gap.SPACE if previous.trailing else gap_between(self._tokens, index)
-        before: list[Document] = [SoftLine(gap) if is_soft else Separator(gap)]
-        return [*before, LINE, *_lines_of(token.leading)] if token.leading else before
+        before: list[Document] = [SoftLine(gap) if is_soft else gap]
+        return [*before, Gap.LINE, *_lines_of(token.leading)] if token.leading else before
 
     def _format_bracket(self, opening: int) -> Document:
         """Return a list in parentheses or brackets: on one line, or an element on each."""
@@ -389,7 +377,7 @@ class _Formatter:
         if not is_separated or is_open:
             items = self.format_items(opening + 1, closing, token.parent)
             # The first line of a block follows its brace.
-            return [*before, self._close(opening, [LINE, *items], Gap.SPACE, is_broken=True)]
+            return [*before, self._close(opening, [Gap.LINE, *items], Gap.SPACE, is_broken=True)]
         inner: list[Document] = []
         for first, end in pairwise([*starts, closing]):
             inner += [SoftLine(Gap.SPACE), *_lines_of(self._tokens[first].leading), *self._format_item(first, end)]
@@ -400,7 +388,7 @@ class _Formatter:
         first, last = self._tokens[opening], self._tokens[self._tokens[opening].closing]
         rest = self._tokens[opening + 1 : first.closing]
         has_comment = _ends_line(first) or any(token.leading or _ends_line(token) for token in rest) or last.leading
-        content = [*inner, *([LINE, *_lines_of(last.leading)] if last.leading else [])]
+        content = [*inner, *([Gap.LINE, *_lines_of(last.leading)] if last.leading else [])]
         return group(
             [first.text, *_trailing(first), Indented(tuple(content)), SoftLine(gap), last.text, *_trailing(last)],
             is_broken=is_broken or bool(has_comment),
@@ -410,14 +398,12 @@ class _Formatter:
 def _unnamed_body(root: Node) -> Node | None:
     """Return the node of a source that is the body of a query alone; a declaration begins with a token of its own."""
     first = root.children[0] if len(root.children) == 1 else None
-    is_body = isinstance(first, Node) and isinstance(first.children[0], Node)
-    return first if is_body and isinstance(first, Node) else None
+    return first if isinstance(first, Node) and isinstance(first.children[0], Node) else None
 
 
 def _list_owners(owner: Node) -> list[Node]:
     """Return the nodes whose children are the items of a block: its own node, and a list that it holds."""
-    nodes = [child for child in owner.children if isinstance(child, Node)]
-    return [owner, *(node for node in nodes if _is_list(node))]
+    return [owner, *(child for child in owner.children if isinstance(child, Node) and _is_list(child))]
 
 
 def _is_list(node: Node) -> bool:
@@ -453,11 +439,11 @@ def _ends_line(token: SyntaxToken) -> bool:
 
 def _trailing(token: SyntaxToken) -> Iterator[Document]:
     for comment in token.trailing:
-        yield from (SPACE, comment.text)
+        yield from (Gap.SPACE, comment.text)
         if comment.ends_line:
-            yield LINE
+            yield Gap.LINE
 
 
 def _lines_of(comments: Sequence[Comment]) -> Iterator[Document]:
     for comment in comments:
-        yield from (BLANK_LINE if comment.is_after_blank else LINE, comment.text, LINE)
+        yield from (Gap.BLANK_LINE if comment.is_after_blank else Gap.LINE, comment.text, Gap.LINE)

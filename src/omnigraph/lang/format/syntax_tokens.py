@@ -6,13 +6,12 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
 from lark import Token, Tree
-from lark.lexer import TerminalDef
 
 from omnigraph.lang.diagnostic import Source
 from omnigraph.lang.parsing import Language, parse_tree, span_of, tree_parser
@@ -74,17 +73,11 @@ class SyntaxToken:
         return self.parent.children[0] is self
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSequence:
-    """All tokens of a source, the root of its tree, and the comments after its last token."""
+def read_tokens(source: Source, language: Language) -> tuple[list[SyntaxToken], Node, list[Comment]]:
+    """Return the tokens of a source, the root of its tree, and the comments after its last token.
 
-    tokens: list[SyntaxToken]
-    root: Node
-    final: list[Comment]
-
-
-def read_tokens(source: Source, language: Language) -> TokenSequence:
-    """Return the tokens of a source that its grammar accepts; raises `LanguageError` otherwise."""
+    Raises `LanguageError` for a source that its grammar does not accept.
+    """
     root = Node(None)
     tokens = _collect_tokens(parse_tree(source, language), root, name_terminals(language))
     end = 0
@@ -94,7 +87,7 @@ def read_tokens(source: Source, language: Language) -> TokenSequence:
     last = SyntaxToken("", "$END", len(source.text), len(source.text), root, False)
     _attach_comments(source.text[end:], tokens[-1] if tokens else None, last)
     _match_brackets(tokens)
-    return TokenSequence(tokens, root, last.leading)
+    return tokens, root, last.leading
 
 
 def _collect_tokens(tree: Tree[Token], root: Node, names: frozenset[str]) -> list[SyntaxToken]:
@@ -156,7 +149,7 @@ def _match_brackets(tokens: Sequence[SyntaxToken]) -> None:
 @cache
 def name_terminals(language: Language) -> frozenset[str]:
     """Return the terminals that match any name, as opposed to keywords."""
-    patterns = {terminal.name: re.compile(terminal.pattern.to_regexp()) for terminal in _terminals(language)}
+    patterns = {terminal.name: re.compile(terminal.pattern.to_regexp()) for terminal in tree_parser(language).terminals}
 
     def matches(pattern: re.Pattern[str], word: str) -> bool:
         # A terminal may look ahead for the colon behind a name.
@@ -175,7 +168,7 @@ def keywords_by_terminal(language: Language) -> Mapping[str, tuple[str, ...]]:
     A keyword's terminal is its word, or several words, and then what may or may not follow.
     """
     words: dict[str, tuple[str, ...]] = {}
-    for terminal in _terminals(language):
+    for terminal in tree_parser(language).terminals:
         pattern = _LOOKAHEAD.split(terminal.pattern.value)[0]
         alternatives = tuple(pattern.removeprefix("(?:").removesuffix(")").split("|"))
         if terminal.name not in name_terminals(language) and all(map(_WORD.fullmatch, alternatives)):
@@ -186,7 +179,3 @@ def keywords_by_terminal(language: Language) -> Mapping[str, tuple[str, ...]]:
 def keywords(language: Language) -> tuple[str, ...]:
     """Return all words that a grammar lists, sorted."""
     return tuple(sorted({word for words in keywords_by_terminal(language).values() for word in words}))
-
-
-def _terminals(language: Language) -> Collection[TerminalDef]:
-    return tree_parser(language).terminals

@@ -7,9 +7,9 @@ last, constraints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from omnigraph.lang.catalog import Cardinality, PropertyType, TypeKey
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span
@@ -23,7 +23,6 @@ from omnigraph.lang.schema.shape import (
     EdgeShape,
     InterfaceShape,
     NodeShape,
-    OpaqueAnnotation,
     PropertyShape,
     TypeIds,
     TypeShape,
@@ -36,26 +35,16 @@ class Pair:
 
     kind: Kind
     accepted: SchemaIR
-    old_name: str
+    old: TypeShape
+    old_ids: TypeIds
     ir: SchemaIR
-    name: str
+    new: TypeShape
+    new_ids: TypeIds
     origin: TypeOrigin
 
     @property
-    def old(self) -> TypeShape:
-        return self.accepted.types(self.kind)[self.old_name]
-
-    @property
-    def new(self) -> TypeShape:
-        return self.ir.types(self.kind)[self.name]
-
-    @property
-    def old_ids(self) -> TypeIds:
-        return self.accepted.ids(self.kind)[self.old_name]
-
-    @property
-    def new_ids(self) -> TypeIds:
-        return self.ir.ids(self.kind)[self.name]
+    def name(self) -> str:
+        return self.new.name
 
     @property
     def table_key(self) -> TypeKey:
@@ -67,13 +56,12 @@ class Pair:
         return Step(kind, self.kind, self.name, property_name, span=span or self.origin.span, **more)
 
 
-@dataclass(frozen=True, slots=True)
-class _ConstraintKey:
+class _ConstraintKey(NamedTuple):
     """Identifies a constraint by the ids of its columns, so that renaming a column does not change it."""
 
     kind: str
     columns: frozenset[int | str]
-    bounds: tuple[int | float | str | None, ...]
+    bounds: tuple[int | float | str | None, ...] = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +89,9 @@ def compare_constraints(pair: Pair) -> Iterator[Step]:
             elif constraint.kind == "key":
                 effect = "rewrites"
             touches = () if effect == "instant" else _touched(pair, constraint.kind)
-            span = _span(source, pair.origin)
+            span = pair.origin.constraints.get(source.text, pair.origin.span)
+            if source.carrier is not None:
+                span = pair.origin.properties[source.carrier].span
             yield pair.step("add_constraint", constraint=source.text, effect=effect, touches=touches, span=span)
 
 
@@ -121,13 +111,11 @@ def compare_cardinality(pair: Pair, old: Cardinality, new: Cardinality) -> Itera
 
 def has_moved_constraint(pair: Pair) -> bool:
     """Return True if a constraint moved between the property form and the body form, which changes nothing else."""
-    before, after = _constraints(pair.old, pair.old_ids), _constraints(pair.new, pair.new_ids)
-    return any(
-        (before[constraint].is_in_body, before[constraint].carrier is None)
-        != (source.is_in_body, source.carrier is None)
-        for constraint, source in after.items()
-        if constraint in before
+    before, after = (
+        {key: (source.is_in_body, source.carrier is None) for key, source in _constraints(*side).items()}
+        for side in ((pair.old, pair.old_ids), (pair.new, pair.new_ids))
     )
+    return any(before[key] != after[key] for key in before.keys() & after.keys())
 
 
 def _touched(pair: Pair, kind: str) -> tuple[str, ...]:
@@ -143,36 +131,30 @@ def _constraints(shape: TypeShape, ids: TypeIds) -> Mapping[_ConstraintKey, _Con
     for item in shape.constraints:
         # The endpoints of an edge have no identity; their names never change.
         columns = frozenset(ids.property_ids.get(column, column) for column in item.columns)
-        sources[_ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))] = _ConstraintSource(
-            str(item), True
-        )
+        constraint = _ConstraintKey(item.kind, columns, (item.minimum, item.maximum, item.pattern))
+        sources[constraint] = _ConstraintSource(str(item), True)
     for owner in shape.properties:
         for mark in owner.marks:
-            constraint = _ConstraintKey(mark, frozenset({ids.property_ids[owner.name]}), (None, None, None))
+            constraint = _ConstraintKey(mark, frozenset({ids.property_ids[owner.name]}))
             sources[constraint] = _ConstraintSource(f"@{mark}({owner.name})", constraint in sources, owner.name)
     return sources
-
-
-def _span(source: _ConstraintSource, origin: TypeOrigin) -> Span:
-    if source.carrier is not None:
-        return origin.properties[source.carrier].span
-    return origin.constraints.get(source.text, origin.span)
 
 
 def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
     """Yield every step from the accepted type to the new one."""
     old, new = pair.old, pair.new
-    if pair.old_name != pair.name:
-        yield pair.step("rename_type", old_name=pair.old_name)
+    if old.name != new.name:
+        yield pair.step("rename_type", old_name=old.name)
     if isinstance(old, NodeShape) and isinstance(new, NodeShape):
         yield from _compare_implements(pair, old, new)
     if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
         yield from _compare_edges(pair, old, new)
     if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
         is_reworded = (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge)
-        if is_reworded or _is_removal(old.annotations, new.annotations) or has_moved_constraint(pair):
+        before, after = set(old.annotations), set(new.annotations)
+        if is_reworded or after < before or has_moved_constraint(pair):
             yield pair.step("update_type_metadata")
-        if not set(new.annotations) <= set(old.annotations):
+        if not after <= before:
             reason = f"the unknown annotations of `{pair.name}` can be removed, but not changed"
             yield pair.step("unsupported_change", reason=reason)
     yield from _compare_properties(pair, mode)
@@ -244,17 +226,14 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
     if old_embed != new_embed and old_embed is not None and new_embed is not None:
         reason = f"the source or model of `@embed` on `{part}` cannot change"
         yield pair.step("unsupported_change", new.name, reason=reason, span=span)
-    if not set(new.annotations) <= set(old.annotations):
+    before, after = set(old.annotations), set(new.annotations)
+    if not after <= before:
         reason = f"the unknown annotations of `{part}` can be removed, but not changed"
         yield pair.step("unsupported_change", new.name, reason=reason, span=span)
-    is_reworded = (old.description, old.merge, old.default, old.is_injected) != (
-        new.description,
-        new.merge,
-        new.default,
-        new.is_injected,
-    )
+    metadata = ("description", "merge", "default", "is_injected")
+    is_reworded = any(getattr(old, name) != getattr(new, name) for name in metadata)
     is_embed_changed = (old_embed is None) != (new_embed is None)
-    if is_reworded or is_embed_changed or _is_removal(old.annotations, new.annotations):
+    if is_reworded or is_embed_changed or after < before:
         yield pair.step("update_property_metadata", new.name, span=span)
 
 
@@ -310,11 +289,6 @@ def _is_respelled(pair: Pair, old: PropertyShape, new: PropertyType) -> bool:
         return False
     keys = [item.columns for item in pair.old.constraints if item.kind == "key"]
     return "key" in old.marks or any(old.name in columns for columns in keys)
-
-
-def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
-    """Return True if annotations were removed and none was added."""
-    return set(new) < set(old)
 
 
 def _added_values(old: PropertyType, new: PropertyType) -> tuple[str, ...]:
@@ -453,7 +427,7 @@ def plan_migration(
     """Compile the source as the successor of the accepted schema and plan the change; raises `LanguageError`."""
     compiled = compile_schema(source, domain=accepted.domain, accepted=accepted, identity_space=identity_space)
     mode: DropMode = "hard" if allow_data_loss else "soft"
-    steps = _steps(accepted, compiled.ir, compiled.origins, mode)
+    steps = tuple(_steps(accepted, compiled.ir, compiled.origins, mode))
     # Every difference must show in a step: a plan that is empty by mistake would lose a change in silence.
     assert steps or accepted.shape == compiled.shape
     return MigrationPlan(steps, compiled)
@@ -467,26 +441,20 @@ def list_steps(before: SchemaIR, after: SchemaIR) -> tuple[Step, ...]:
         for kind in KINDS
         for name, shape in after.types(kind).items()
     }
-    return _steps(before, after, origins, "soft")
+    return tuple(_steps(before, after, origins, "soft"))
 
 
-def _steps(accepted: SchemaIR, ir: SchemaIR, origins: Origins, mode: DropMode) -> tuple[Step, ...]:
-    return (*_changed(accepted, ir, origins, mode), *_dropped(accepted, ir, mode))
-
-
-def _changed(accepted: SchemaIR, ir: SchemaIR, origins: Origins, mode: DropMode) -> Iterator[Step]:
+def _steps(accepted: SchemaIR, ir: SchemaIR, origins: Origins, mode: DropMode) -> Iterator[Step]:
     for kind in KINDS:
         old_names = {ids.type_id: name for name, ids in accepted.ids(kind).items()}
         for name, ids in ir.ids(kind).items():
-            origin = origins[kind, name]
-            if ids.type_id in old_names:
-                pair = Pair(kind, accepted, old_names[ids.type_id], ir, name, origin)
+            origin, old_name = origins[kind, name], old_names.get(ids.type_id)
+            if old_name is not None:
+                old, old_ids = accepted.types(kind)[old_name], accepted.ids(kind)[old_name]
+                pair = Pair(kind, accepted, old, old_ids, ir, ir.types(kind)[name], ids, origin)
                 yield from compare_types(pair, mode)
             else:
                 yield Step("add_type", kind, name, span=origin.span)
-
-
-def _dropped(accepted: SchemaIR, ir: SchemaIR, mode: DropMode) -> Iterator[Step]:
     for kind in KINDS:
         new_ids = {ids.type_id for ids in ir.ids(kind).values()}
         for name, ids in accepted.ids(kind).items():

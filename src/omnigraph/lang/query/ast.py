@@ -66,7 +66,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function call; `count(*)` is a call of `count` without arguments."""
+    """A call of a function or of an operator such as `+`; `count(*)` is a call of `count` without arguments."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -104,22 +104,6 @@ class Subquery:
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
-    left: Expression
-    operator: Name
-    right: Expression
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Negative:
-    """A minus before an operand."""
-
-    operand: Expression
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
 class Element:
     """`list[position]`."""
 
@@ -129,17 +113,10 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """`when condition then value`."""
-
-    condition: Expression
-    value: Expression
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
-    branches: tuple[Branch, ...]
+    """A branch is `when condition then value`."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
     otherwise: Expression | None
     span: Span
 
@@ -188,8 +165,8 @@ class AllOf:
 
 
 Expression: TypeAlias = (
-    Literal | ListLiteral | Variable | PropertyAccess | Alias | Call | Conversion | Quantifier | Arithmetic | Negative
-    | Element | Case | Comparison | NullTest | Membership | Inverse | AnyOf | AllOf | Subquery
+    Literal | ListLiteral | Variable | PropertyAccess | Alias | Call | Conversion | Quantifier | Element | Case
+    | Comparison | NullTest | Membership | Inverse | AnyOf | AllOf | Subquery
 )  # fmt: skip
 Value: TypeAlias = Literal | ListLiteral | Variable | Call
 
@@ -199,9 +176,9 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
     match expression:
         case Call(arguments=parts) | AnyOf(conditions=parts) | AllOf(conditions=parts):
             yield from parts
-        case Conversion(operand=operand) | Negative(operand=operand) | NullTest(operand=operand):
+        case Conversion(operand=operand) | NullTest(operand=operand):
             yield operand
-        case Arithmetic(left=left, right=right) | Comparison(left=left, right=right):
+        case Comparison(left=left, right=right):
             yield from (left, right)
         case Element(collection=collection, position=position):
             yield from (collection, position)
@@ -213,7 +190,7 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
             yield condition
         case Case(branches=branches, otherwise=otherwise):
             for branch in branches:
-                yield from (branch.condition, branch.value)
+                yield from branch
             if otherwise is not None:
                 yield otherwise
         case Subquery(clauses=clauses):
@@ -237,10 +214,9 @@ def names_bound_in(clauses: Iterable[Clause]) -> Iterator[str]:
         if isinstance(clause, Negation | Optional):
             yield from names_bound_in(clause.clauses)
         elif isinstance(clause, Path):
-            yield from (clause.variable.text, *names_bound_in((clause.traversal,)))
+            yield from (clause.variable.text, *clause.traversal.names)
         elif isinstance(clause, Traversal):
-            names = (clause.left, clause.right, clause.edge_variable, clause.hops_variable)
-            yield from (name.text for name in names if name is not None and name.text != "_")
+            yield from clause.names
         elif isinstance(clause, Binding | Unwind) and clause.variable.text != "_":
             yield clause.variable.text
 
@@ -299,6 +275,12 @@ class Traversal:
     @property
     def edge(self) -> Name:
         return self.edges[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables that have a name."""
+        written = (self.left, self.right, self.edge_variable, self.hops_variable)
+        return tuple(name.text for name in written if name is not None and name.text != "_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ T = TypeVar("T")
 # Where a clause may still be a walk, the grammar leaves a variable as its token.
 Operand: TypeAlias = Token | ast.Expression
 WrittenType: TypeAlias = tuple[PropertyType, Span]
+Branch: TypeAlias = tuple[ast.Expression, ast.Expression]
 # Of paths: whether all shortest ones are asked for, and how many otherwise.
 Search: TypeAlias = tuple[bool, int | ast.Variable]
 
@@ -130,11 +131,11 @@ class Builder(Transformer[Token, Any]):
     def parenthesis(self, expression: Operand, _close: Token) -> ast.Expression:
         return _expression(expression)
 
-    def arithmetic(self, left: Operand, operator: Token, right: Operand) -> ast.Arithmetic:
+    def arithmetic(self, left: Operand, operator: Token, right: Operand) -> ast.Call:
         a, b = _expression(left), _expression(right)
-        return ast.Arithmetic(a, _name(operator), b, a.span.to(b.span))
+        return ast.Call(str(operator), (a, b), a.span.to(b.span))
 
-    def negative(self, sign: Token, written: Operand) -> ast.Negative | ast.Literal:
+    def negative(self, sign: Token, written: Operand) -> ast.Call | ast.Literal:
         operand = _expression(written)
         span = span_of(sign).to(operand.span)
         if isinstance(operand, ast.Literal) and operand.scalar in NUMBERS:
@@ -145,15 +146,14 @@ class Builder(Transformer[Token, Any]):
             # The negative of the smallest integer is not one; it is computed, and overflows there.
             if scalar is Scalar.F64 or -operand.value <= _I64_MAX:
                 return ast.Literal(-operand.value, scalar, span)
-        return ast.Negative(operand, span)
+        return ast.Call("-", (operand,), span)
 
     def element(self, written: Operand, _opening: Token, position: Operand, close: Token) -> ast.Element:
         collection = _expression(written)
         return ast.Element(collection, _expression(position), collection.span.to(span_of(close)))
 
-    def branch(self, _when: Token, condition: Operand, _then: Token, value: Operand) -> ast.Branch:
-        a, b = _expression(condition), _expression(value)
-        return ast.Branch(a, b, a.span.to(b.span))
+    def branch(self, _when: Token, condition: Operand, _then: Token, value: Operand) -> Branch:
+        return _expression(condition), _expression(value)
 
     def case(self, word: Token, *rest: Any) -> ast.Case:
         *branches, _, otherwise, end = rest
@@ -292,9 +292,6 @@ class Builder(Transformer[Token, Any]):
             raise SyntaxFault(f"`nearest` takes no `{direction}`", span_of(direction), hint)
         return ast.Ordering(expression, _name(direction))
 
-    def order(self, *keys: ast.Ordering) -> tuple[ast.Ordering, ...]:
-        return keys
-
     def distinct(self, _word: Token, keys: tuple[ast.Expression, ...] | None) -> tuple[ast.Expression, ...]:
         return keys or ()
 
@@ -305,14 +302,13 @@ class Builder(Transformer[Token, Any]):
         return _check_depth(condition)
 
     def skip(self, token: Token) -> ast.Bound:
-        return ast.Bound(_read_bound(token, 0, _U64_MAX, "`skip`"), span_of(token))
+        return _bound(token, "`skip`")
 
     def limit(self, token: Token) -> ast.Bound:
-        return ast.Bound(_read_bound(token, 0, _U64_MAX, "`limit`"), span_of(token))
+        return _bound(token, "`limit`")
 
     def limit_per(self, token: Token, *keys: Operand) -> ast.LimitPer:
-        bound = ast.Bound(_read_bound(token, 0, _U64_MAX, "`limit`"), span_of(token))
-        return ast.LimitPer(bound, tuple(map(_check_depth, keys)))
+        return ast.LimitPer(_bound(token, "`limit`"), tuple(map(_check_depth, keys)))
 
     def stage(self, *children: Any) -> _Stage:
         *written, clauses = children
@@ -378,11 +374,10 @@ class Builder(Transformer[Token, Any]):
     def param(self, variable: Token, typed: WrittenType) -> ast.Param:
         return ast.Param(_name(variable), *typed)
 
-    def meta(self, word: Token, text: Token) -> tuple[Token, str]:
-        return word, read_string(text)
+    def meta(self, word: Token, text: Token | None = None) -> tuple[Token, str | None]:
+        return word, None if text is None else read_string(text)
 
-    def mark(self, word: Token) -> tuple[Token, None]:
-        return word, None
+    mark = meta
 
     def query(self, name: Token, *rest: Any) -> ast.Query:
         metadata: dict[str, str | None] = {}
@@ -400,8 +395,10 @@ class Builder(Transformer[Token, Any]):
     def unnamed(self, body: ast.Read | ast.Union | ast.Mutation) -> ast.Query:
         return ast.Query(ast.Name(ast.UNNAMED, Span(0, 0)), (), None, None, body)
 
-    def start(self, *queries: ast.Query) -> tuple[ast.Query, ...]:
-        return queries
+    def start(self, *children: Any) -> tuple[Any, ...]:
+        return children
+
+    order = start
 
 
 _MIXED: Final = "@mixed"
@@ -442,6 +439,10 @@ def _read_integer(token: Token, least: int, most: int, noun: str) -> int:
 def _read_bound(token: Token, least: int, most: int, noun: str) -> int | ast.Variable:
     """Return an integer, or the parameter that will hold it."""
     return _variable(token) if token.startswith("$") else _read_integer(token, least, most, noun)
+
+
+def _bound(token: Token, noun: str) -> ast.Bound:
+    return ast.Bound(_read_bound(token, 0, _U64_MAX, noun), span_of(token))
 
 
 def _known_field(token: Token) -> Token:

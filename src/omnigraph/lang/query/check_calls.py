@@ -38,8 +38,7 @@ def type_aggregate(ctx: Context, call: ast.Call, argument: ir.Expr) -> ir.Expr |
         return None
     result = function.resolve(argument.type)
     if result is None:
-        ctx.report("T8", written.span, f"`{function.name}` {function.takes}, but {describe(argument)}")
-        return None
+        return ctx.report("T8", written.span, f"`{function.name}` {function.takes}, but {describe(argument)}")
     fraction = None
     if len(call.arguments) > 1 and (fraction := _check_fraction(ctx, call)) is None:
         return None
@@ -52,8 +51,8 @@ def _check_fraction(ctx: Context, call: ast.Call) -> float | None:
     value = written.value if isinstance(written, ast.Literal) else None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
-    ctx.report("T8", written.span, f"`{call.function}` takes a number between 0 and 1 here", "write 0.5 for the median")
-    return None
+    message = f"`{call.function}` takes a number between 0 and 1 here"
+    return ctx.report("T8", written.span, message, "write 0.5 for the median")
 
 
 def reject_blob(ctx: Context, expression: ast.Expression, typed: ir.Expr, usage: str) -> bool:
@@ -133,11 +132,8 @@ def rank(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rank | None:
 
 
 def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> tuple[ir.PropertyRef, ir.Expr] | None:
-    target, text = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, call.function, code)
-    if field is not None and not field.type.is_text:
-        ctx.report(code, target.span, f"`{call.function}` reads a String, but {describe(field)}")
-        field = None
+    text = call.arguments[1]
+    field = _field(ctx, scope, call, code)
     query = _operand(ctx, scope, text, call.function, code)
     if query is not None and not (query.type is not None and query.type.is_text and _is_constant(query)):
         hint = "search for a string or a String parameter"
@@ -146,31 +142,34 @@ def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> t
     return None if field is None or query is None else (field, query)
 
 
-def _field(ctx: Context, scope: Scope, target: ast.Expression, function: str, code: str) -> ir.PropertyRef | None:
+def _field(ctx: Context, scope: Scope, call: ast.Call, code: str) -> ir.PropertyRef | None:
+    """Check the property that a search reads: a Vector for `nearest`, a String for the others."""
+    target, function = call.arguments[0], call.function
     if not isinstance(target, ast.PropertyAccess):
-        ctx.report(code, target.span, f"`{function}` needs a property of a node here", "write it as `$v.property`")
-        return None
+        message = f"`{function}` needs a property of a node here"
+        return ctx.report(code, target.span, message, "write it as `$v.property`")
     variable = scope.get(target.variable.text)
     if variable is not None and variable.kind is Kind.EDGE:
         message = f"`{function}` searches nodes, but `${variable.name}` is an edge"
-        ctx.report("T23", target.variable.span, message)
-        return None
+        return ctx.report("T23", target.variable.span, message)
     if variable is not None and variable.type_name is not None and ir.is_union(variable.type_name):
         message = f"`{function}` searches one type, but `${variable.name}` is a `{variable.type_name}`"
-        ctx.report(code, target.variable.span, message, "bind one of the types")
-        return None
+        return ctx.report(code, target.variable.span, message, "bind one of the types")
     if target.property.text in ast.SYSTEM_FIELDS:
         message = f"`{function}` needs a property, but `{target.property.text}` is a system field"
-        ctx.report(code, target.property.span, message, "compare it, as in `$v.@id = …`")
-        return None
-    return resolve_property(ctx, scope, target, code="T15" if function == "nearest" else "T6")
+        return ctx.report(code, target.property.span, message, "compare it, as in `$v.@id = …`")
+    is_nearest = function == "nearest"
+    field = resolve_property(ctx, scope, target, code="T15" if is_nearest else "T6")
+    if field is None or (field.type.is_vector if is_nearest else field.type.is_text):
+        return field
+    noun = "Vector" if is_nearest else "String"
+    return ctx.report(code, target.span, f"`{function}` reads a {noun}, but {describe(field)}")
 
 
 def _operand(ctx: Context, scope: Scope, value: ast.Expression, function: str, code: str) -> ir.Expr | None:
     is_plain = isinstance(value, ast.Literal | ast.ListLiteral | ast.Variable | ast.PropertyAccess)
     if not is_plain and not (isinstance(value, ast.Call) and value.function == "now"):
-        ctx.report(code, value.span, f"`{function}` takes a literal or a parameter here")
-        return None
+        return ctx.report(code, value.span, f"`{function}` takes a literal or a parameter here")
     return resolve(ctx, scope, value)
 
 
@@ -184,24 +183,19 @@ def _integer(ctx: Context, scope: Scope, value: ast.Expression, code: str, noun:
         return None
     type_ = expression.type
     if not _is_constant(expression) or type_ is None or type_.scalar not in INTEGERS or type_.is_list:
-        ctx.report(code, value.span, f"{noun} must be an integer, but {describe(expression)}")
-        return None
+        return ctx.report(code, value.span, f"{noun} must be an integer, but {describe(expression)}")
     return expression
 
 
 def _nearest(ctx: Context, scope: Scope, call: ast.Call) -> ir.Nearest | None:
-    target, value = call.arguments[0], call.arguments[1]
-    field = _field(ctx, scope, target, "nearest", "T15")
-    if field is not None and not field.type.is_vector:
-        ctx.report("T15", target.span, f"`nearest` reads a Vector, but {describe(field)}")
-        field = None
+    value = call.arguments[1]
+    field = _field(ctx, scope, call, "T15")
     query = _operand(ctx, scope, value, "nearest", "T15")
     if field is None or query is None:
         return None
     if not _is_vector_query(query, field.type):
         message = f"`nearest` compares with a {field.type} or a String, but {_describe_vector(query)}"
-        ctx.report("T15", value.span, message)
-        return None
+        return ctx.report("T15", value.span, message)
     embed = ctx.catalog.nodes[field.owner].properties[field.property].embed
     return ir.Nearest(field, query, embed.model if embed else None)
 
@@ -240,8 +234,7 @@ def _rrf(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rrf | None:
         message = (
             f"`rrf` ranks one variable, but its calls rank `${first.field.variable}` and `${second.field.variable}`"
         )
-        ctx.report("T21", call.arguments[1].span, message, "rank both by properties of one variable")
-        return None
+        return ctx.report("T21", call.arguments[1].span, message, "rank both by properties of one variable")
     return ir.Rrf(first, second, k, window)
 
 
@@ -255,8 +248,7 @@ def _positive(
     number = _integer(ctx, scope, argument, "T21", f"`{name}` of `rrf`")
     if isinstance(number, ir.Literal) and isinstance(number.value, int) and number.value <= 0:
         message = f"`{name}` of `rrf` must be greater than zero"
-        ctx.report("T21", argument.span, message, f"leave it out for {default.value}")
-        return None
+        return ctx.report("T21", argument.span, message, f"leave it out for {default.value}")
     return number
 
 
@@ -273,23 +265,15 @@ def type_call(
     ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression], span: Span
 ) -> ir.Expr | None:
     """Return a call of a function or operator with the type of its result, or report T40."""
-    if not _check_arguments(ctx, name, arguments, written):
-        return None
+    for argument, expression in zip(arguments, written, strict=True):
+        if isinstance(argument, ir.NodeRef):
+            hint = f"use a property of it, as in `${argument.variable}.property`"
+            return ctx.report("T40", expression.span, f"{describe(argument)}, not a value for `{name}`", hint)
     for form in FUNCTIONS[name].signatures:
         typed = _apply_form(form, name, arguments)
         if typed is not None:
             return typed if _check_unit(ctx, name, arguments, written) else None
-    _report_misfit(ctx, name, arguments, written, span)
-    return None
-
-
-def _check_arguments(ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression]) -> bool:
-    for argument, expression in zip(arguments, written, strict=True):
-        if isinstance(argument, ir.NodeRef):
-            hint = f"use a property of it, as in `${argument.variable}.property`"
-            ctx.report("T40", expression.span, f"{describe(argument)}, not a value for `{name}`", hint)
-            return False
-    return True
+    return _report_misfit(ctx, name, arguments, written, span)
 
 
 def _apply_form(form: Signature, name: str, arguments: Sequence[ir.Expr]) -> ir.Expr | None:
@@ -364,7 +348,7 @@ def _quoted(words: Sequence[str]) -> str:
 
 def _report_misfit(
     ctx: Context, name: str, arguments: Sequence[ir.Expr], written: Sequence[ast.Expression], span: Span
-) -> None:
+) -> ir.Expr | None:
     forms = [form for form in FUNCTIONS[name].signatures if form.accepts_count(len(arguments))]
     hint = _operator_hint(name, arguments)
     for position, argument in enumerate(arguments):
@@ -372,16 +356,11 @@ def _report_misfit(
         words = [word for word in words if word != "Integer" or "Number" not in words]
         type_ = argument.type
         if type_ is not None and not is_null_literal(argument) and not any(fits_word(type_, word) for word in words):
-            ctx.report(
-                "T40",
-                written[position].span,
-                f"`{name}` takes {join_words(words)} here, but {describe(argument)}",
-                hint,
-            )
-            return
+            message = f"`{name}` takes {join_words(words)} here, but {describe(argument)}"
+            return ctx.report("T40", written[position].span, message, hint)
     argument_types = join_words([str(item.type) for item in arguments], conjunction="and")
     shapes = join_words([f"({', '.join(form.expected(len(arguments)))})" for form in forms])
-    ctx.report("T40", span, f"`{name}` cannot take {argument_types} together", hint or f"it takes {shapes}")
+    return ctx.report("T40", span, f"`{name}` cannot take {argument_types} together", hint or f"it takes {shapes}")
 
 
 def _operator_hint(name: str, arguments: Sequence[ir.Expr]) -> str | None:
@@ -400,7 +379,7 @@ def type_case(
 ) -> ir.Expr | None:
     """Return a `case` with the common type of its values, or report T40."""
     values = [*(value for _, value in branches), otherwise]
-    spans = [*(branch.value.span for branch in written.branches), (written.otherwise or written).span]
+    spans = [*(value.span for _, value in written.branches), (written.otherwise or written).span]
     fitted = unify(ctx, values, spans)
     if fitted is None:
         return None
@@ -424,8 +403,7 @@ def unify(ctx: Context, values: Sequence[ir.Expr], spans: Sequence[Span]) -> lis
         is_alike = value.type.is_list is first.is_list and value.type.dimension == first.dimension
         if not is_alike or common_scalar(scalars) is None or isinstance(value, ir.NodeRef):
             message = f"the values of a `case` have one type: the first is {first}, but {describe(value)}"
-            ctx.report("T40", span, message, "convert one of them with `cast(… as …)`")
-            return None
+            return ctx.report("T40", span, message, "convert one of them with `cast(… as …)`")
     scalar = common_scalar([item.type.scalar for item, _ in known if item.type is not None])
     assert scalar is not None
     null = ir.Literal(None, replace(first, scalar=scalar, enum_values=None, nullable=True))
@@ -447,8 +425,7 @@ def type_cast(ctx: Context, operand: ir.Expr, written: ast.Conversion) -> ir.Exp
     if not is_plain or target.scalar not in cast_targets(source.scalar):
         allowed = sorted(scalar.value for scalar in cast_targets(source.scalar))
         hint = f"a {source.scalar.value} can become {join_words(allowed)}" if is_plain and allowed else None
-        ctx.report("T40", written.operand.span, f"{describe(operand)}, which cannot be cast to {target}", hint)
-        return None
+        return ctx.report("T40", written.operand.span, f"{describe(operand)}, which cannot be cast to {target}", hint)
     # A text may hold anything, and a float may be no number.
     may_fail = source.is_text or source.scalar in FLOATS
     return ir.Call("cast", (operand,), replace(target, nullable=source.nullable or may_fail))

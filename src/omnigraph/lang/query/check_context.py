@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from omnigraph.lang.catalog import Catalog, Property, PropertyType
 from omnigraph.lang.diagnostic import Diagnostic, Source, Span, did_you_mean
@@ -18,6 +18,9 @@ from omnigraph.limits import DIAGNOSTICS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.check_patterns import Block
+    from omnigraph.lang.query.lower import Lowering
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -49,6 +52,12 @@ class Variable:
         """The types that a bound node may have."""
         return self.narrowed or self.type_name
 
+    @property
+    def owner(self) -> str:
+        """The type of a node or an edge, or the types that a path visits."""
+        assert self.type_name is not None
+        return self.type_name
+
     def bound(self) -> Bound:
         type_name = str(self.value_type) if self.kind is Kind.VALUE else self.type_name
         return Bound(self.name, self.kind.value, type_name)
@@ -60,9 +69,6 @@ class Scope(dict[str, Variable]):
     def __init__(self, variables: Mapping[str, Variable] | None = None) -> None:
         super().__init__(variables or {})
         self.declared: dict[str, str] = {}
-
-    def inner(self) -> Scope:
-        return Scope(self)
 
     def bind(self, name: str, kind: Kind, type_name: str | None = None) -> None:
         self[name] = Variable(name, kind, type_name)
@@ -110,6 +116,7 @@ class Context:
     catalog: Catalog
     # The types that statements may name as their target; patterns match those of `catalog` only.
     written: Catalog
+    lowering: Lowering
     params: dict[str, Parameter] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
     pattern_clauses: int = 0
@@ -123,21 +130,22 @@ class Context:
     counts: list[Counted] = field(default_factory=list)
     count_number: int = 0
 
-    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> T | None:
+        """Record an error; what is returned is None, the result of a check that ends with it."""
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
         if len(self.findings) >= DIAGNOSTICS_MAX:
             raise TooManyFindings
+        return None
 
-    def report_unknown_parameter(self, code: str, variable: ast.Variable, type_: object) -> None:
+    def report_unknown_parameter(self, code: str, variable: ast.Variable, type_: object) -> T | None:
         """Report a variable that had to be a parameter of a type."""
         name = variable.name
         hint = did_you_mean(name, self.params, prefix="$", otherwise=f"declare it: `query …(${name}: {type_})`")
-        self.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
+        return self.report(code, variable.span, f"`${name}` is not a parameter of this query", hint)
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
-        assert variable.type_name is not None
-        return shared_properties(self.catalog, variable.kind.value, variable.type_name)
+        return shared_properties(self.catalog, variable.kind.value, variable.owner)
 
 
 def shared_properties(catalog: Catalog, kind: str, type_name: str) -> Mapping[str, Property]:

@@ -71,7 +71,7 @@ def check_condition(ctx: Context, scope: Scope, condition: ast.Expression, role:
     if is_null_literal(typed):
         return ir.Literal(None, ir.TRUTH)
     hint = "compare it with something, as in `… = …`"
-    if isinstance(condition, ast.Call):
+    if isinstance(condition, ast.Call) and condition.function.isidentifier():
         ctx.report("Q000", condition.span, "this is a value, not a condition", hint)
     else:
         ctx.report("T7", condition.span, f"{describe(typed)}, not a condition", hint)
@@ -114,10 +114,6 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
             return None if value is None else type_cast(ctx, value, expression)
         case ast.Call() if expression.function != "now":
             return _call(ctx, scope, expression, role)
-        case ast.Arithmetic(left=left, operator=operator, right=right):
-            return _apply(ctx, scope, operator.text, (left, right), expression, role)
-        case ast.Negative(operand=operand):
-            return _apply(ctx, scope, "-", (operand,), expression, role)
         case ast.Element(collection=collection, position=position):
             return _apply(ctx, scope, "element", (collection, position), expression, role)
     return resolve(ctx, scope, expression)
@@ -125,7 +121,10 @@ def check_expression(ctx: Context, scope: Scope, expression: ast.Expression, rol
 
 def _call(ctx: Context, scope: Scope, call: ast.Call, role: Role) -> ir.Expr | None:
     if call.function in AGGREGATES and role in (Role.RETURN, Role.HAVING):
-        return check_aggregate(ctx, scope, call)
+        if not call.arguments:
+            return ir.Aggregate(call.function, None, ir.I64)
+        argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
+        return None if argument is None else type_aggregate(ctx, call, argument)
     if call.function in AGGREGATES.keys() | RANKS | TEXT_PREDICATES:
         _report_call(ctx, call, role)
         return None
@@ -150,9 +149,9 @@ def _apply(
 def _case(ctx: Context, scope: Scope, case: ast.Case, role: Role) -> ir.Expr | None:
     branches: list[tuple[ir.Expr, ir.Expr]] = []
     role = _inside(role)
-    for branch in case.branches:
-        condition = check_condition(ctx, scope, branch.condition, role)
-        value = check_expression(ctx, scope, branch.value, role)
+    for when, then in case.branches:
+        condition = check_condition(ctx, scope, when, role)
+        value = check_expression(ctx, scope, then, role)
         if condition is not None and value is not None:
             branches.append((condition, value))
     otherwise = NULL if case.otherwise is None else check_expression(ctx, scope, case.otherwise, role)
@@ -164,14 +163,13 @@ def _case(ctx: Context, scope: Scope, case: ast.Case, role: Role) -> ir.Expr | N
 def _quantifier(ctx: Context, scope: Scope, quantifier: ast.Quantifier, role: Role) -> ir.Expr | None:
     name = quantifier.item.text
     if name in scope or name in ctx.params:
-        ctx.report(
+        return ctx.report(
             "T37", quantifier.item.span, f"`${name}` is already taken and cannot name an item", "use an unused name"
         )
-        return None
     collection = _collection(ctx, scope, quantifier.collection, role)
     if collection is None or collection.type is None:
         return None
-    inner = scope.inner()
+    inner = Scope(scope)
     inner[name] = Variable(name, Kind.ITEM, value_type=element_type(collection.type))
     condition = check_condition(ctx, inner, quantifier.condition, role)
     return None if condition is None else ir.Quantifier(quantifier.function, f"${name}", collection, condition)
@@ -182,8 +180,7 @@ def _alias(ctx: Context, scope: Scope, alias: ast.Alias, role: Role) -> ir.Expr 
         return NULL
     if alias.name in ast.SYSTEM_FIELDS:
         message = f"`{alias.name}` is a field of a node or an edge, and does not stand alone here"
-        ctx.report("T6", alias.span, message, f"write it behind a variable: `$v.{alias.name}`")
-        return None
+        return ctx.report("T6", alias.span, message, f"write it behind a variable: `$v.{alias.name}`")
     column = ctx.columns.get(alias.name) if role in _OF_COLUMNS else None
     if column is not None:
         return column.expression if role is Role.HAVING else ir.ColumnRef(column.name, column.type)
@@ -261,11 +258,10 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison, role: Ro
         assert operand.type is not None
         if operand.type.is_array:
             hint = "test for an item with `contains`" if operand.type.is_list else "rank with `nearest`"
-            ctx.report("T7", side.span, f"`{operator}` compares single values, but {describe(operand)}", hint)
-            return None
+            return ctx.report("T7", side.span, f"`{operator}` compares single values, but {describe(operand)}", hint)
     if not is_compatible(a.type, b.type):
-        _report_mismatch(ctx, comparison, a, b, a.type, b.type)
-        return None
+        message = f"{describe(a)} and {describe(b)}: they cannot be compared"
+        return ctx.report("T7", comparison.right.span, message, literal_hint(a.type, b) or literal_hint(b.type, a))
     is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
     return ir.Compare(ir.CompareOp(operator), a, b) if is_known else None
 
@@ -277,9 +273,12 @@ def _compare_nodes(ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.E
         return ir.Compare(ir.CompareOp(comparison.operator.text), a, b)
     node, side = (a, comparison.left) if isinstance(a, ir.NodeRef) else (b, comparison.right)
     assert isinstance(node, ir.NodeRef)
+    return _reject_node(ctx, node, side)
+
+
+def _reject_node(ctx: Context, node: ir.NodeRef, written: ast.Expression) -> ir.Expr | None:
     hint = f"compare a property of it, as in `${node.variable}.property`"
-    ctx.report("T7", side.span, f"{describe(node)}, not a value to compare with", hint)
-    return None
+    return ctx.report("T7", written.span, f"{describe(node)}, not a value to compare with", hint)
 
 
 def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast.Comparison) -> ir.Expr | None:
@@ -287,20 +286,18 @@ def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast
     right = comparison.right
     if comparison.operator.text != "=" or not (isinstance(right, ast.Literal) and right.value is True):
         hint = f"write `{call.function}(…)` alone; for the opposite, `not {{ {call.function}(…) }}`"
-        ctx.report("T7", comparison.operator.span, f"`{call.function}` can only be compared as `= true`", hint)
-        return None
+        return ctx.report("T7", comparison.operator.span, f"`{call.function}` can only be compared as `= true`", hint)
     return typed
 
 
 def _operand(ctx: Context, scope: Scope, expression: ast.Expression, role: Role) -> ir.Expr | None:
     """Return a side of a comparison: a value other than null and Blobs."""
     if isinstance(expression, ast.Alias) and expression.name == "null":
-        ctx.report("T7", expression.span, "`null` is not a value to compare with", "write `is null` or `is not null`")
-        return None
+        hint = "write `is null` or `is not null`"
+        return ctx.report("T7", expression.span, "`null` is not a value to compare with", hint)
     operand = check_expression(ctx, scope, expression, role)
     if operand is not None and operand.type is not None and operand.type.is_blob:
-        ctx.report("T7", expression.span, f"{describe(operand)}, which cannot be compared")
-        return None
+        return ctx.report("T7", expression.span, f"{describe(operand)}, which cannot be compared")
     return operand
 
 
@@ -308,12 +305,10 @@ def _contains(
     ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
 ) -> ir.Expr | None:
     if not left.is_list and not left.is_text:
-        ctx.report("T7", comparison.left.span, f"`contains` looks into a list or a String, but {describe(a)}")
-        return None
+        return ctx.report("T7", comparison.left.span, f"`contains` looks into a list or a String, but {describe(a)}")
     if right.is_list or not is_compatible(element_type(left), right):
         expected = element_type(left) if left.is_list else "String"
-        ctx.report("T7", comparison.right.span, f"`contains` looks for a {expected} here, but {describe(b)}")
-        return None
+        return ctx.report("T7", comparison.right.span, f"`contains` looks for a {expected} here, but {describe(b)}")
     if left.is_list and not check_enum_words(ctx, a, b, comparison.right):
         return None
     return ir.Compare(ir.CompareOp.CONTAINS if left.is_list else ir.CompareOp.STRING_CONTAINS, a, b)
@@ -325,21 +320,11 @@ def _test_text(
     operator = comparison.operator.text
     for operand, type_, side in ((a, left, comparison.left), (b, right, comparison.right)):
         if not type_.is_text:
-            ctx.report("T7", side.span, f"`{operator}` compares Strings, but {describe(operand)}")
-            return None
+            return ctx.report("T7", side.span, f"`{operator}` compares Strings, but {describe(operand)}")
     if operator == "matches" and not isinstance(b, ir.Literal | ir.ParameterRef):
         message = "`matches` takes its pattern as a string or a parameter"
-        ctx.report("T7", comparison.right.span, message, 'write `$v.name matches "^a.*z$"`')
-        return None
+        return ctx.report("T7", comparison.right.span, message, 'write `$v.name matches "^a.*z$"`')
     return ir.Compare(ir.CompareOp(operator), a, b)
-
-
-def _report_mismatch(
-    ctx: Context, comparison: ast.Comparison, a: ir.Expr, b: ir.Expr, left: PropertyType, right: PropertyType
-) -> None:
-    hint = literal_hint(left, b) or literal_hint(right, a)
-    message = f"{describe(a)} and {describe(b)}: they cannot be compared"
-    ctx.report("T7", comparison.right.span, message, hint)
 
 
 # -- null tests and membership ---------------------------------------------------------------------------------
@@ -350,8 +335,7 @@ def _null_test(ctx: Context, scope: Scope, test: ast.NullTest, role: Role) -> ir
     if isinstance(operand, ast.Literal | ast.ListLiteral) or (
         isinstance(operand, ast.Call) and operand.function == "now"
     ):
-        ctx.report("T35", operand.span, "`is null` asks about a property, a variable or a parameter")
-        return None
+        return ctx.report("T35", operand.span, "`is null` asks about a property, a variable or a parameter")
     typed = check_expression(ctx, scope, operand, _inside(role))
     return None if typed is None else ir.IsNull(typed, test.negated)
 
@@ -362,19 +346,15 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership, role: Ro
     if operand is None or collection is None or operand.type is None or collection.type is None:
         return None
     if isinstance(operand, ir.NodeRef):
-        hint = f"compare a property of it, as in `${operand.variable}.property`"
-        ctx.report("T7", membership.operand.span, f"{describe(operand)}, not a value to compare with", hint)
-        return None
+        return _reject_node(ctx, operand, membership.operand)
     if operand.type.is_array:
         message = f"`in` looks for one value, but {describe(operand)}"
-        ctx.report("T34", membership.operand.span, message, "test a list for one item with `contains`")
-        return None
+        return ctx.report("T34", membership.operand.span, message, "test a list for one item with `contains`")
     # The empty list holds no value of any type, so it fits every operand.
     is_empty = isinstance(collection, ir.Literal) and collection.value == ()
     if not is_empty and not is_compatible(operand.type, element_type(collection.type)):
         message = f"{describe(operand)}, which a list of {element_type(collection.type)} cannot hold"
-        ctx.report("T34", membership.collection.span, message)
-        return None
+        return ctx.report("T34", membership.collection.span, message)
     if not check_enum_words(ctx, operand, collection, membership.collection):
         return None
     if isinstance(collection, ir.Literal | ir.ParameterRef):
@@ -390,17 +370,5 @@ def _collection(ctx: Context, scope: Scope, collection: ast.Expression, role: Ro
         return None
     if not typed.type.is_list:
         message = f"`in` needs a list, but {describe(typed)}"
-        ctx.report("T34", collection.span, message, "declare a list parameter, such as `$names: [String]`")
-        return None
+        return ctx.report("T34", collection.span, message, "declare a list parameter, such as `$names: [String]`")
     return typed
-
-
-# -- aggregates ------------------------------------------------------------------------------------------------
-
-
-def check_aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
-    """Check an aggregate and its argument."""
-    if not call.arguments:
-        return ir.Aggregate(call.function, None, ir.I64)
-    argument = check_expression(ctx, scope, call.arguments[0], Role.ARGUMENT)
-    return None if argument is None or argument.type is None else type_aggregate(ctx, call, argument)

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Type
+from omnigraph.lang.catalog import INTEGERS, NUMBERS, EdgeType, NodeType, PropertyType, Type
 from omnigraph.lang.diagnostic import Span, did_you_mean, join_words
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, pattern_reads, statement_writes
 from omnigraph.lang.query.check_expressions import Role, check_expression
-from omnigraph.lang.query.check_patterns import Block, Lower, check_block
+from omnigraph.lang.query.check_patterns import Block, check_block
 from omnigraph.lang.query.check_values import END_NODES, ENDS, describe, fit_value, misfit
 
 Columns: TypeAlias = dict[str, tuple[str, PropertyType]]
@@ -59,22 +59,26 @@ def _qualify_name(alias: ast.Alias, target: Type) -> ast.Expression:
 class PatternWrites:
     """The pattern of the statements after it, checked once."""
 
-    def __init__(self, ctx: Context, clauses: tuple[ast.Clause, ...], lower: Lower) -> None:
+    def __init__(self, ctx: Context, clauses: tuple[ast.Clause, ...]) -> None:
         before = len(ctx.findings)
         block = check_block(ctx, clauses, Scope()) if clauses else Block(Scope())
         self.scope = block.scope
         self.is_valid = len(ctx.findings) == before
         self._ctx = ctx
-        self._pipeline = lower.block(block, frozenset()) if self.is_valid and clauses else ()
-        self._lower = lower
+        self._pipeline = ctx.lowering.block(block, frozenset()) if self.is_valid and clauses else ()
 
-    def update(self, target: Type, variable: str, assignments: Sequence[ast.Assign]) -> ir.UpdateMatched | None:
-        """Return an update of a variable of the pattern."""
+    def update(
+        self, target: Type, verb: str, variable: str, assignments: Sequence[ast.Assign]
+    ) -> ir.UpdateMatched | None:
+        """Return an update or a rename of a variable of the pattern."""
         typed = self._assignments(target, assignments)
         if typed is None:
             return None
-        read = self._read([self._id(target, variable), *typed[0]])
-        return ir.UpdateMatched(target.kind, target.name, read, typed[1])
+        columns, types = typed
+        read = self._read([self._id(target, variable), *columns])
+        if verb == "rename":
+            return ir.RenameMatched(target.kind, target.name, read, types, _edges_at(self._ctx, target))
+        return ir.UpdateMatched(target.kind, target.name, read, types)
 
     def delete(self, target: Type, variable: str) -> ir.DeleteMatched | None:
         """Return a delete of a variable of the pattern."""
@@ -95,8 +99,7 @@ class PatternWrites:
         bound, catalog = self.scope.get(variable.text), self._ctx.catalog
         if bound is None:
             hint = did_you_mean(variable.text, self.scope, prefix="$", otherwise="bind it in the `match` before")
-            self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
-            return None
+            return self._ctx.report("T26", variable.span, f"`${variable.text}` is not bound by the pattern", hint)
         types: Mapping[str, Type] = catalog.edges if bound.kind is Kind.EDGE else catalog.nodes
         if bound.kind in (Kind.NODE, Kind.EDGE) and bound.type_name is not None:
             target = types.get(bound.type_name)
@@ -133,22 +136,21 @@ class PatternWrites:
             return None
         if is_null_literal(value):
             return ir.Literal(None, replace(type_, nullable=True))
-        reason = misfit(value, type_) if isinstance(value, ir.Literal) else _misfit_of(value.type, type_)
-        if reason is None:
-            return ir.Literal((), type_) if isinstance(value, ir.Literal) and value.value == () else value
-        name = item.property.text
+        name, span = item.property.text, item.value.span
         if isinstance(value, ir.Literal):
-            self._ctx.report(
-                "T3", item.value.span, f"this value does not fit `{name}`: {reason}", f"`{name}` is {type_}"
-            )
-        elif type_.is_blob:
+            reason = misfit(value, type_)
+            if reason is None:
+                return ir.Literal((), type_) if value.value == () else value
+            return self._ctx.report("T3", span, f"this value does not fit `{name}`: {reason}", f"`{name}` is {type_}")
+        if _fits(value.type, type_):
+            return value
+        if type_.is_blob:
             message = f"`{type_name}.{name}` is a Blob, which cannot be set for each row of a pattern"
             hint = "set it with `insert` or `upsert`, or with an `update` of nodes that has one comparison"
-            self._ctx.report("T3", item.value.span, message, hint)
         else:
             message = f"{describe(value)}, which does not fit `{type_name}.{name}`"
-            self._ctx.report("T3", item.value.span, message, f"`{name}` is {type_}; convert it with `cast(… as …)`")
-        return None
+            hint = f"`{name}` is {type_}; convert it with `cast(… as …)`"
+        return self._ctx.report("T3", span, message, hint)
 
     def _reports_bare_name(self, value: ast.Expression) -> bool:
         """Report a name without a variable, which means nothing here."""
@@ -169,44 +171,39 @@ class PatternWrites:
     def _id(self, target: Type, variable: str) -> ir.Column:
         if isinstance(target, NodeType):
             return ir.Column(ir.MATCHED_ID, ir.NodeRef(variable, target.name), ir.ID)
-        return ir.Column(
-            ir.MATCHED_ID, ir.PropertyRef(variable, "edge", target.name, "id", ir.ID, is_field=True), ir.ID
-        )
+        id_ = ir.PropertyRef(variable, "edge", target.name, "id", ir.ID, is_field=True)
+        return ir.Column(ir.MATCHED_ID, id_, ir.ID)
 
     def _read(self, columns: list[ir.Column]) -> ir.ReadIR:
         params = tuple(self._ctx.params.values())
         counts, self._ctx.counts = self._ctx.counts, []
-        pipeline = (*self._pipeline, *self._lower.result_counts(counts, self.scope))
+        pipeline = (*self._pipeline, *self._ctx.lowering.result_counts(counts, self.scope))
         return ir.ReadIR("match", params, pipeline, tuple(columns))
 
 
-def _misfit_of(value: PropertyType, expected: PropertyType) -> str | None:
-    """Return why values of a type cannot be stored in a property, or None; their range is checked when they are."""
+def _fits(value: PropertyType, expected: PropertyType) -> bool:
+    """Return True if values of a type can be stored in a property; their range is checked when they are."""
     if value.is_list != expected.is_list or expected.is_blob:
-        return "other shape"
-    numbers = INTEGERS | FLOATS
-    is_number = value.scalar in numbers and expected.scalar in numbers
-    if is_number and not (value.scalar in FLOATS and expected.scalar in INTEGERS):
-        return None
-    if value.scalar is expected.scalar and value.dimension == expected.dimension:
-        return None
-    return "other type"
+        return False
+    if value.scalar in NUMBERS and expected.scalar in NUMBERS:
+        return value.scalar in INTEGERS or expected.scalar not in INTEGERS
+    return value.scalar is expected.scalar and value.dimension == expected.dimension
 
 
 _PLAIN_OPERATORS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
-def check_mutation(ctx: Context, mutation: ast.Mutation, lower: Lower) -> tuple[ir.Statement, ...]:
+def check_mutation(ctx: Context, mutation: ast.Mutation) -> tuple[ir.Statement, ...]:
     """Check every statement; without `@mixed`, deletes beside others are E1 at the first one of the second kind."""
     statements: list[ir.Statement] = []
     pattern: PatternWrites | None = None
     before: list[ir.Statement] = []
     for statement in mutation.statements:
         if isinstance(statement, ast.Pattern):
-            pattern = PatternWrites(ctx, statement.clauses, lower)
+            pattern = PatternWrites(ctx, statement.clauses)
             before = list(statements)
             continue
-        typed = _statement(ctx, statement, pattern, lower)
+        typed = _statement(ctx, statement, pattern)
         if typed is not None:
             # Statements of one pattern share its rows, so only what stands before the pattern counts.
             _check_order(ctx, statement, typed, statements if pattern is None else before)
@@ -246,24 +243,21 @@ def _check_order(ctx: Context, statement: ast.Statement, typed: ir.Statement, be
         ctx.report("E1", statement.span, message, "put this statement first, or run two mutations")
 
 
-def _statement(
-    ctx: Context, statement: ast.Statement, pattern: PatternWrites | None, lower: Lower
-) -> ir.Statement | None:
+def _statement(ctx: Context, statement: ast.Statement, pattern: PatternWrites | None) -> ir.Statement | None:
     if isinstance(statement, ast.UpdateMatched | ast.DeleteMatched):
         if pattern is None:
             hint = "write `match { … }` before it"
-            ctx.report("T26", statement.variable.span, f"`${statement.variable.text}` is not bound here", hint)
-            return None
+            return ctx.report("T26", statement.variable.span, f"`${statement.variable.text}` is not bound here", hint)
         return _write_matched(ctx, statement, pattern)
     assert not isinstance(statement, ast.Pattern)
     target = _target(ctx, statement.type)
     if target is None:
         return None
     if isinstance(statement, ast.Insert):
-        return _insert(ctx, statement, target, pattern, lower)
+        return _insert(ctx, statement, target, pattern)
     if isinstance(statement, ast.Update):
-        return _update(ctx, statement, target, lower)
-    return _delete(ctx, statement, target, lower)
+        return _update(ctx, statement, target)
+    return _delete(ctx, statement, target)
 
 
 def _target(ctx: Context, name: ast.Name) -> Type | None:
@@ -282,10 +276,10 @@ def _edges_at(ctx: Context, target: Type) -> tuple[str, ...]:
     return ctx.catalog.edges_at(target.name) if isinstance(target, NodeType) else ()
 
 
-def _rows_where(ctx: Context, statement: ast.Update | ast.Delete, target: Type, lower: Lower) -> PatternWrites:
+def _rows_where(ctx: Context, statement: ast.Update | ast.Delete, target: Type) -> PatternWrites:
     """Return the entities of a type for which the condition of a statement holds, as a pattern."""
     condition = _qualify(statement.condition, target)
-    return PatternWrites(ctx, (_type_pattern(target, statement.type.span), condition), lower)
+    return PatternWrites(ctx, (_type_pattern(target, statement.type.span), condition))
 
 
 def _write_matched(
@@ -299,16 +293,15 @@ def _write_matched(
     known = _known_assignments(ctx, statement.assignments, target, statement.verb)
     if statement.verb == "rename" and _reports_no_key(ctx, statement.variable.span, known, target):
         return None
-    updated = pattern.update(target, statement.variable.text, known)
-    return _renaming(ctx, updated, target) if statement.verb == "rename" and updated is not None else updated
+    return pattern.update(target, statement.verb, statement.variable.text, known)
 
 
-def _delete(ctx: Context, statement: ast.Delete, target: Type, lower: Lower) -> ir.Delete | ir.DeleteMatched | None:
+def _delete(ctx: Context, statement: ast.Delete, target: Type) -> ir.Delete | ir.DeleteMatched | None:
     if _reports_variable(ctx, statement.condition):
         return None
     simple = _simple_condition(statement.condition)
     if simple is None:
-        return _rows_where(ctx, statement, target, lower).delete(target, _ROW)
+        return _rows_where(ctx, statement, target).delete(target, _ROW)
     predicate = _predicate(ctx, simple, target)
     return None if predicate is None else ir.Delete(target.kind, target.name, predicate, _edges_at(ctx, target))
 
@@ -350,11 +343,7 @@ def _is_null(value: ast.Expression) -> bool:
 
 
 def _insert(
-    ctx: Context,
-    statement: ast.Insert,
-    target: Type,
-    pattern: PatternWrites | None,
-    lower: Lower,
+    ctx: Context, statement: ast.Insert, target: Type, pattern: PatternWrites | None
 ) -> ir.Insert | ir.InsertMatched | None:
     before, verb = len(ctx.findings), ir.Verb(statement.verb)
     known = _known_assignments(ctx, statement.assignments, target, verb)
@@ -363,7 +352,7 @@ def _insert(
         # Report a misspelt name once, not again as a missing property.
         _check_required(ctx, statement, target, verb, assigned)
     if pattern is not None or not all(_is_constant_or_null(item.value) for item in known):
-        rows = pattern or PatternWrites(ctx, (), lower)
+        rows = pattern or PatternWrites(ctx, ())
         return rows.insert(target, verb, known) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known, target)
     return ir.Insert(target.kind, target.name, assignments, verb) if len(ctx.findings) == before else None
@@ -389,7 +378,7 @@ def _check_required(ctx: Context, statement: ast.Insert, target: Type, verb: ir.
         ctx.report("T12", statement.type.span, f"{noun} `{target.name}` needs {names}", "set every required property")
 
 
-def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> ir.Update | ir.UpdateMatched | None:
+def _update(ctx: Context, statement: ast.Update, target: Type) -> ir.Update | ir.UpdateMatched | None:
     before = len(ctx.findings)
     known = _known_assignments(ctx, statement.assignments, target, statement.verb)
     is_rename = statement.verb == "rename"
@@ -399,10 +388,9 @@ def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> 
         return None
     simple = _simple_condition(statement.condition)
     if simple is None or not all(_is_constant_or_null(item.value) for item in known) or isinstance(target, EdgeType):
-        rows = _rows_where(ctx, statement, target, lower)
+        rows = _rows_where(ctx, statement, target)
         settings = [replace(item, value=_qualify(item.value, target)) for item in known]
-        updated = rows.update(target, _ROW, settings) if len(ctx.findings) == before else None
-        return _renaming(ctx, updated, target) if is_rename and updated is not None else updated
+        return rows.update(target, statement.verb, _ROW, settings) if len(ctx.findings) == before else None
     assignments = _constants(ctx, known, target)
     predicate = _predicate(ctx, simple, target)
     if predicate is None or len(ctx.findings) != before:
@@ -410,10 +398,6 @@ def _update(ctx: Context, statement: ast.Update, target: Type, lower: Lower) -> 
     if is_rename:
         return ir.Rename(target.name, assignments, predicate, _edges_at(ctx, target))
     return ir.Update(target.name, assignments, predicate)
-
-
-def _renaming(ctx: Context, updated: ir.UpdateMatched, target: Type) -> ir.RenameMatched:
-    return ir.RenameMatched(updated.kind, updated.type_name, updated.read, updated.types, _edges_at(ctx, target))
 
 
 def _reports_no_key(ctx: Context, span: Span, known: Sequence[ast.Assign], target: Type) -> bool:
@@ -449,17 +433,13 @@ def _known_assignments(ctx: Context, items: tuple[ast.Assign, ...], target: Type
             if name in ENDS:
                 ctx.report("T16", item.property.span, message, "insert a new edge and delete the old one")
             else:
-                ctx.report("E3", item.property.span, message, _rename_hint(target))
+                along = "" if isinstance(target, EdgeType) else ", and takes its edges along"
+                hint = f"`rename` instead of `update` gives the {target.kind} another key{along}"
+                ctx.report("E3", item.property.span, message, hint)
         else:
             known.append(item)
         names.add(name)
     return tuple(known)
-
-
-def _rename_hint(target: Type) -> str:
-    if isinstance(target, EdgeType):
-        return "`rename` instead of `update` gives the edge another key"
-    return "`rename` instead of `update` gives the node another key, and takes its edges along"
 
 
 def _constants(ctx: Context, items: tuple[ast.Assign, ...], target: Type) -> tuple[ir.Assignment, ...]:
@@ -493,28 +473,26 @@ def _condition_columns(target: Type) -> Columns:
     return _columns(target) | {field: (column, ir.ID) for field, column in fields.items()}
 
 
-def _report_unknown_property(ctx: Context, name: ast.Name, target: Type, properties: Mapping[str, object]) -> None:
+def _report_unknown_property(
+    ctx: Context, name: ast.Name, target: Type, properties: Mapping[str, object]
+) -> ir.Predicate | None:
+    if name.text in ast.SYSTEM_FIELDS:
+        message = f"`{target.name}` is a node type and has no `{name.text}`"
+        return ctx.report("T11", name.span, message, "only edges have ends")
     hint = did_you_mean(name.text, properties)
-    if name.text == "id":
-        hint = _key_hint(target)
     if isinstance(target, EdgeType) and name.text in ENDS.values():
         hint = "the ends of an edge are `from` and `to`"
-    if name.text in ast.SYSTEM_FIELDS:
-        ctx.report("T11", name.span, f"`{target.name}` is a node type and has no `{name.text}`", "only edges have ends")
-        return
-    ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
-
-
-def _key_hint(target: Type) -> str:
-    if isinstance(target, EdgeType):
-        return "address an edge by `@id`, by `from` and `to`, or by one of its properties"
-    return f"address the node by its key `{target.key[0]}`" if target.key else "address the node by `@id` or a property"
+    elif name.text == "id" and isinstance(target, EdgeType):
+        hint = "address an edge by `@id`, by `from` and `to`, or by one of its properties"
+    elif name.text == "id":
+        by = f"its key `{target.key[0]}`" if target.key else "`@id` or a property"
+        hint = f"address the node by {by}"
+    return ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
 
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        ctx.report_unknown_parameter("T14", value, type_)
-        return None
+        return ctx.report_unknown_parameter("T14", value, type_)
     return fit_value(ctx, value, name, type_)
 
 
@@ -524,12 +502,10 @@ def _predicate(ctx: Context, comparison: ast.Comparison, target: Type) -> ir.Pre
     name = ast.Name(comparison.left.name, comparison.left.span)
     target_column = columns.get(name.text)
     if target_column is None:
-        _report_unknown_property(ctx, name, target, columns)
-        return None
+        return _report_unknown_property(ctx, name, target, columns)
     column, type_ = target_column
     if type_.is_blob:
-        ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
-        return None
+        return ctx.report("T11", name.span, f"`{name.text}` is a Blob, which cannot be compared")
     assert isinstance(comparison.right, ast.Literal | ast.ListLiteral | ast.Variable | ast.Call)
     value = _value(ctx, comparison.right, name.text, type_)
     return None if value is None else ir.Predicate(column, ir.CompareOp(comparison.operator.text), value, type_)

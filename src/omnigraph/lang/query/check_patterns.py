@@ -5,9 +5,9 @@ Pure. Clauses are checked in written order, then optional blocks, then negations
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.query import ast, ir
@@ -24,10 +24,8 @@ from omnigraph.lang.query.check_context import (
 from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression, variables_of
 from omnigraph.lang.query.check_traversals import (
     NOT_NODES,
-    Walk,
     check_path_nodes,
     check_walk,
-    names_of,
     path_of_nodes,
 )
 from omnigraph.lang.query.check_values import describe, element_type, match_value
@@ -36,18 +34,11 @@ from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 T = TypeVar("T")
 
 
-class Lower(Protocol):
-    """Turns checked patterns into operators that start from some bound variables."""
-
-    def block(self, block: Block, outer: frozenset[str]) -> tuple[ir.Operator, ...]: ...
-    def result_counts(self, counts: Sequence[Counted], scope: Scope) -> tuple[ir.Operator, ...]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A binding clause; an anonymous one has no variable."""
+    """A binding clause; an anonymous variable is called `_`."""
 
-    variable: str | None
+    variable: str
     node_type: str
     matches: tuple[tuple[str, ir.Expr], ...]
 
@@ -58,7 +49,7 @@ class Block:
 
     scope: Scope
     starts: list[Start] = field(default_factory=list)
-    walks: list[Walk] = field(default_factory=list)
+    walks: list[ir.Expand] = field(default_factory=list)
     # The nodes of paths, as variable and path.
     path_nodes: list[tuple[str, str]] = field(default_factory=list)
     conditions: list[ir.Expr] = field(default_factory=list)
@@ -72,7 +63,7 @@ class Block:
 
 def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> Block:
     """Check a block against the variables around it."""
-    block = Block(outer.inner())
+    block = Block(Scope(outer))
     scope = block.scope
     around, ctx.counts = ctx.counts, block.counts
     scope.declared = _declared_types(ctx, clauses)
@@ -84,22 +75,17 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
         if not isinstance(clause, ast.Subquery):
             count_clause(ctx, clause)
         _check_variable_count(ctx, scope, clause)
+        if _uses_optional_variable(ctx, scope, optional_names, clause):
+            continue
         if isinstance(clause, ast.Binding):
-            if not _uses_optional_variable(ctx, scope, optional_names, clause, [clause.variable]):
-                _check_binding(ctx, block, clause)
+            _check_binding(ctx, block, clause)
         elif isinstance(clause, ast.Traversal | ast.Path):
-            traversal = clause.traversal if isinstance(clause, ast.Path) else clause
-            if not _uses_optional_variable(ctx, scope, optional_names, clause, [traversal.left, traversal.right]):
-                _append_valid(block.walks, check_walk(ctx, scope, clause))
+            _append_valid(block.walks, check_walk(ctx, scope, clause))
         elif isinstance(clause, ast.Unwind):
-            read = [ast.Name(name, clause.collection.span) for name in variables_of(clause.collection)]
-            if not _uses_optional_variable(ctx, scope, optional_names, clause, read):
-                _check_unwind(ctx, block, clause)
+            _check_unwind(ctx, block, clause)
         elif isinstance(clause, ast.Optional):
             optional_names.update(name for name in _bound_names(clause.clauses) if name not in scope)
-        elif (named := path_of_nodes(clause)) is not None and _binds_path_nodes(
-            ctx, scope, optional_names, clause, named
-        ):
+        elif (named := path_of_nodes(clause)) is not None and check_path_nodes(ctx, scope, *named):
             if scope[named[0].name].kind is not Kind.BROKEN:
                 block.path_nodes.append((named[0].name, named[1].name))
         elif not isinstance(clause, ast.Negation):
@@ -114,11 +100,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     for condition in late_conditions:
         _append_valid(block.late_conditions, check_condition(ctx, scope, condition))
     for clause in clauses:
-        if isinstance(clause, ast.Negation):
-            if not _mentions_outer(clause.clauses, scope):
-                hint = "mention a variable of the pattern around it"
-                ctx.report("T9", clause.span, "this `not` block shares no variable with the outer pattern", hint)
-                continue
+        if isinstance(clause, ast.Negation) and _shares_variable(ctx, scope, clause, "T9", "not"):
             block.negations.append(check_block(ctx, clause.clauses, scope))
     ctx.counts = around
     return block
@@ -137,12 +119,10 @@ def _check_unwind(ctx: Context, block: Block, clause: ast.Unwind) -> None:
         ctx.report("T44", clause.collection.span, message, "compute it in a `with`, and unwind it behind that")
     else:
         typed = check_expression(ctx, scope, clause.collection, Role.VALUE)
-    if typed is None or typed.type is None:
-        scope.mark_broken([name])
-        return
-    if not typed.type.is_list:
+    if typed is not None and typed.type is not None and not typed.type.is_list:
         hint = "name a property, a parameter or a value that is a list, such as `$v.tags`"
         ctx.report("T44", clause.collection.span, f"`unwind` takes a list, but {describe(typed)}", hint)
+    if typed is None or typed.type is None or not typed.type.is_list:
         scope.mark_broken([name])
         return
     # Stored lists and literals hold no nulls.
@@ -155,23 +135,13 @@ def _has_pattern(condition: ast.Expression) -> bool:
     return any(isinstance(part, ast.Subquery) for part in ast.walk_expression(condition))
 
 
-def _binds_path_nodes(
-    ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause, named: tuple[ast.Variable, ast.Variable]
-) -> bool:
-    """Check `$v in nodes($p)`; False if it is a condition instead."""
-    ends = [ast.Name(variable.name, variable.span) for variable in named]
-    return _uses_optional_variable(ctx, scope, optional_names, clause, ends) or check_path_nodes(ctx, scope, *named)
-
-
 def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) -> None:
     scope = block.scope
     for clause in clauses:
         if not isinstance(clause, ast.Optional):
             continue
         _check_variable_count(ctx, scope, clause)
-        if not _mentions_outer(clause.clauses, scope):
-            hint = "mention a variable of the pattern around it"
-            ctx.report("T30", clause.span, "this `optional` block shares no variable with the outer pattern", hint)
+        if not _shares_variable(ctx, scope, clause, "T30", "optional"):
             scope.mark_broken(_bound_names(clause.clauses))
             continue
         inner = check_block(ctx, clause.clauses, scope)
@@ -226,7 +196,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
             return
         type_name = narrowed
     matches = _check_matches(ctx, scope, clause, type_name)
-    block.starts.append(Start(None if variable == "_" else variable, type_name, matches))
+    block.starts.append(Start(variable, type_name, matches))
 
 
 def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Variable, type_name: str) -> str | None:
@@ -235,8 +205,7 @@ def _narrow_binding(ctx: Context, block: Block, clause: ast.Binding, bound: Vari
     assert bound.types is not None
     if ir.common_types(bound.types, type_name) is None:
         message = f"`${bound.name}` is already a `{bound.types}` and cannot also be a `{type_name}`"
-        ctx.report("T25", clause.type.span, message, "use another variable")
-        return None
+        return ctx.report("T25", clause.type.span, message, "use another variable")
     block.scope.narrow(bound.name, type_name)
     common = ir.common_types(bound.type_name, type_name)
     if common is not None and common != bound.type_name:
@@ -294,17 +263,30 @@ def _check_variable_count(ctx: Context, scope: Scope, clause: ast.Clause) -> Non
         raise TooManyFindings
 
 
-def _uses_optional_variable(
-    ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause, ends: list[ast.Name]
-) -> bool:
-    end = next((end for end in ends if end.text in optional_names and end.text not in scope), None)
-    if end is None:
+def _uses_optional_variable(ctx: Context, scope: Scope, optional_names: set[str], clause: ast.Clause) -> bool:
+    """Report a clause that starts from a variable of an `optional` block before it."""
+    name = next(
+        (name for name in _names_needed(clause) if name.text in optional_names and name.text not in scope), None
+    )
+    if name is None:
         return False
-    message = f"`${end.text}` belongs to an `optional` block and may be missing here"
+    message = f"`${name.text}` belongs to an `optional` block and may be missing here"
     hint = "put this clause into the block, into another `optional`, or before the block"
-    ctx.report("T31", end.span, message, hint)
+    ctx.report("T31", name.span, message, hint)
     scope.mark_broken(_bound_names([clause]))
     return True
+
+
+def _names_needed(clause: ast.Clause) -> list[ast.Name]:
+    """Return the variables that a clause starts from or leads to; a condition can wait for its own."""
+    if isinstance(clause, ast.Binding):
+        return [clause.variable]
+    if isinstance(clause, ast.Traversal | ast.Path):
+        traversal = clause.traversal if isinstance(clause, ast.Path) else clause
+        return [traversal.left, traversal.right]
+    if isinstance(clause, ast.Unwind):
+        return [ast.Name(name, clause.collection.span) for name in variables_of(clause.collection)]
+    return [ast.Name(variable.name, variable.span) for variable in path_of_nodes(clause) or ()]
 
 
 def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
@@ -312,9 +294,9 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
         if isinstance(clause, ast.Binding | ast.Unwind):
             yield clause.variable.text
         elif isinstance(clause, ast.Traversal):
-            yield from names_of(clause)
+            yield from clause.names
         elif isinstance(clause, ast.Path):
-            yield from (clause.variable.text, *names_of(clause.traversal))
+            yield from (clause.variable.text, *clause.traversal.names)
         elif (named := path_of_nodes(clause)) is not None:
             yield named[0].name
         elif isinstance(clause, ast.Optional):
@@ -332,8 +314,13 @@ def find_rebound(clauses: Iterable[ast.Clause], names: Set[str]) -> Iterator[tup
             yield from ((name, clause) for name in dict.fromkeys(_bound_names([clause])) if name in names)
 
 
-def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:
-    return any(name in outer for name in mentioned_names(clauses))
+def _shares_variable(ctx: Context, scope: Scope, block: ast.Negation | ast.Optional, code: str, word: str) -> bool:
+    """Return True if a block mentions a variable of the pattern around it, or report that it does not."""
+    if any(name in scope for name in mentioned_names(block.clauses)):
+        return True
+    message = f"this `{word}` block shares no variable with the outer pattern"
+    ctx.report(code, block.span, message, "mention a variable of the pattern around it")
+    return False
 
 
 def mentioned_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:

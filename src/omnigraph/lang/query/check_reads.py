@@ -15,9 +15,10 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import is_null_literal
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable
 from omnigraph.lang.query.check_expressions import Role, check_expression
-from omnigraph.lang.query.check_patterns import Block, Lower, check_block, find_rebound
+from omnigraph.lang.query.check_patterns import Block, check_block, find_rebound
 from omnigraph.lang.query.check_returns import (
     DescribedColumn,
+    Remaining,
     Returned,
     check_bound,
     check_distinct_on,
@@ -33,23 +34,23 @@ from omnigraph.lang.scalars import PLAIN, Scalar
 Checked: TypeAlias = tuple[ir.ReadIR, tuple[DescribedColumn, ...]]
 
 
-def check_read(ctx: Context, name: str, body: ast.Read | ast.Union, lower: Lower) -> Checked:
-    """Check a read; `lower` turns its checked patterns into operators."""
+def check_read(ctx: Context, name: str, body: ast.Read | ast.Union) -> Checked:
+    """Check a read, which may be a union."""
     if isinstance(body, ast.Union):
-        return _check_union(ctx, name, body, lower)
+        return _check_union(ctx, name, body)
     scope, source = Scope(), None
     ctx.dropped.clear()
     for stage in body.stages:
         ctx.is_stage = True
-        block, returned, read = _check_part(ctx, name, stage, scope, source, lower)
+        block, returned, read = _check_part(ctx, name, stage, scope, source)
         source, scope = read, _bind_columns(ctx, block.scope, stage, returned)
         ctx.is_stage = False
-    _, returned, read = _check_part(ctx, name, body, scope, source, lower)
+    _, returned, read = _check_part(ctx, name, body, scope, source)
     return read, tuple(item.described for item in returned)
 
 
 def _check_part(
-    ctx: Context, name: str, read: ast.Read, scope: Scope, source: ir.ReadIR | None, lower: Lower
+    ctx: Context, name: str, read: ast.Read, scope: Scope, source: ir.ReadIR | None
 ) -> tuple[Block, tuple[Returned, ...], ir.ReadIR]:
     """Check a pattern and the `with` or `return` behind it."""
     is_stage, ctx.is_stage = ctx.is_stage, False
@@ -62,13 +63,14 @@ def _check_part(
     returned, is_grouped = check_projections(ctx, block.scope, projections)
     ctx.columns = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
     having, hidden = check_having(ctx, block.scope, read, returned, is_grouped)
-    rank, order = check_order(ctx, block.scope, read, returned, is_grouped)
+    remaining = Remaining(returned, is_grouped) if is_grouped or read.distinct else None
+    rank, order = check_order(ctx, block.scope, read, remaining)
     distinct_on = check_distinct_on(ctx, block.scope, read, is_grouped, rank)
-    limit_per = check_limit_per(ctx, block.scope, read, returned, is_grouped, rank)
+    limit_per = check_limit_per(ctx, block.scope, read, remaining, rank)
     counts, ctx.counts = ctx.counts, []
     pipeline: tuple[ir.Operator, ...] = ()
     if not is_refused(ctx):
-        pipeline = (*lower.block(block, frozenset(scope)), *lower.result_counts(counts, block.scope))
+        pipeline = (*ctx.lowering.block(block, frozenset(scope)), *ctx.lowering.result_counts(counts, block.scope))
     compiled = ir.ReadIR(
         name=name,
         params=tuple(ctx.params.values()),
@@ -125,8 +127,7 @@ def _expand(ctx: Context, scope: Scope, entity: ast.Projection | ast.EntityProje
             ctx.report("T6", entity.span, message, "name the properties to return, or leave it out")
         names = tuple(ast.Name(name, entity.span) for name in shown)
     for name in names:
-        access = ast.PropertyAccess(variable, name, entity.span if entity.properties is None else name.span)
-        yield ast.Projection(access, None)
+        yield ast.Projection(ast.PropertyAccess(variable, name, name.span), None)
 
 
 # -- stages ----------------------------------------------------------------------------------------------------
@@ -161,8 +162,7 @@ def _name_of(ctx: Context, projection: ast.Projection) -> ast.Name | None:
         return projection.alias
     if isinstance(expression, ast.Variable):
         return ast.Name(expression.name, expression.span)
-    ctx.report("T42", expression.span, "a value that a `with` passes on needs a name", "write `… as $name`")
-    return None
+    return ctx.report("T42", expression.span, "a value that a `with` passes on needs a name", "write `… as $name`")
 
 
 def _variable(scope: Scope, name: str, column: ir.Column | None) -> Variable:
@@ -177,8 +177,8 @@ def _variable(scope: Scope, name: str, column: ir.Column | None) -> Variable:
 # -- unions ----------------------------------------------------------------------------------------------------
 
 
-def _check_union(ctx: Context, name: str, union: ast.Union, lower: Lower) -> Checked:
-    checked = [check_read(ctx, name, part, lower) for part in union.parts]
+def _check_union(ctx: Context, name: str, union: ast.Union) -> Checked:
+    checked = [check_read(ctx, name, part) for part in union.parts]
     first, described = checked[0]
     names = [column.name for column in first.returned]
     columns = list(first.returned)

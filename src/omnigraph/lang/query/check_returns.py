@@ -14,7 +14,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_calls import REFERENCES, check_groups, find_ungrouped, is_group_key, rank, reject_blob
 from omnigraph.lang.query.check_context import Context, Kind, Scope
 from omnigraph.lang.query.check_expressions import Role, check_condition, check_expression
-from omnigraph.lang.query.check_traversals import integer_parameter
+from omnigraph.lang.query.check_traversals import integer_bound
 from omnigraph.lang.query.check_values import describe, has_property
 from omnigraph.lang.query.functions import AGGREGATES, RANKS
 
@@ -40,7 +40,8 @@ def check_projections(
     ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
 ) -> tuple[tuple[Returned, ...], bool]:
     """Check `return`; the second value is True if it aggregates."""
-    is_grouped = any(_mentions_aggregate(projection.expression) for projection in projections)
+    parts = (part for projection in projections for part in ast.walk_expression(projection.expression))
+    is_grouped = any(isinstance(part, ast.Call) and part.function in AGGREGATES for part in parts)
     columns: list[tuple[ast.Projection, ir.Expr]] = []
     aliases: set[str] = set()
     for projection in projections:
@@ -58,10 +59,6 @@ def check_projections(
         if not is_grouped or check_groups(ctx, projection.expression, typed, keys)
     ]
     return _with_unique_names(returned, aliases), is_grouped
-
-
-def _mentions_aggregate(expression: ast.Expression) -> bool:
-    return any(isinstance(part, ast.Call) and part.function in AGGREGATES for part in ast.walk_expression(expression))
 
 
 def _returned(projection: ast.Projection, typed: ir.Expr) -> Returned:
@@ -103,8 +100,7 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
         score = rank(ctx, scope, expression)
         if score is not None and projection.alias is None:
             hint = f"write `{expression.function}(…) as score`"
-            ctx.report("T32", expression.span, "a score column needs a name", hint)
-            return None
+            return ctx.report("T32", expression.span, "a score column needs a name", hint)
         return score
     typed = check_expression(ctx, scope, expression, Role.RETURN)
     return None if typed is None or reject_blob(ctx, expression, typed, "returned") else typed
@@ -119,30 +115,26 @@ def _column_name(expression: ir.Expr) -> str:
 
 
 def _described_name(expression: ir.Expr) -> str:
-    if isinstance(expression, ir.PropertyRef):
-        return expression.property
-    if isinstance(expression, ir.NodeRef | ir.HopsRef | ir.ValueRef | ir.VariableRef):
-        return expression.variable
-    if isinstance(expression, ir.TypeRef):
-        return "type"
-    if isinstance(expression, ir.PathRef):
-        return expression.variable if expression.function == "nodes" else expression.function
-    if isinstance(expression, ir.ParameterRef):
-        return expression.name
-    if isinstance(expression, ir.Aggregate):
-        return expression.function
-    if isinstance(expression, ir.Call) and expression.function.isidentifier():
-        return expression.function
-    if isinstance(expression, ir.Literal):
-        return "literal"
+    match expression:
+        case ir.PropertyRef(property=name) | ir.ParameterRef(name=name) | ir.Aggregate(function=name):
+            return name
+        case ir.PathRef(function=name) if name != "nodes":
+            return name
+        case ir.NodeRef() | ir.HopsRef() | ir.ValueRef() | ir.VariableRef() | ir.PathRef():
+            return expression.variable
+        case ir.Call(function=name) if name.isidentifier():
+            return name
+        case ir.TypeRef():
+            return "type"
+        case ir.Literal():
+            return "literal"
     return "now" if isinstance(expression, ir.Now) else "expression"
 
 
 def check_order(
-    ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool
+    ctx: Context, scope: Scope, read: ast.Read, remaining: Remaining | None
 ) -> tuple[ir.Rank | None, tuple[ir.OrderKey, ...]]:
     """Check `order`, with the limits that rankings need; returns a ranking or keys."""
-    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     rank: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
     calls = [key.expression for key in read.order if isinstance(key.expression, ast.Call)]
@@ -217,35 +209,28 @@ def check_distinct_on(
     ctx: Context, scope: Scope, read: ast.Read, grouped: bool, rank: ir.Rank | None
 ) -> tuple[ir.Expr, ...]:
     """Check the keys of `distinct on`."""
-    keys: list[ir.Expr] = []
-    for written in read.distinct_on:
-        if grouped or rank is not None:
-            other = "aggregates" if grouped else "a ranking"
-            message = f"`distinct on` takes rows of the pattern and does not go with {other}"
-            ctx.report("T33", written.span, message)
-            return ()
-        typed = check_expression(ctx, scope, written, Role.RETURN)
-        if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
-            continue
-        if not is_group_key(typed):
-            ctx.report(
-                "T33",
-                written.span,
-                f"{describe(typed)}, which is the same in all rows",
-                "name a variable or a property",
-            )
-            continue
-        keys.append(typed)
-    return tuple(keys)
+    if read.distinct_on and (grouped or rank is not None):
+        other = "aggregates" if grouped else "a ranking"
+        message = f"`distinct on` takes rows of the pattern and does not go with {other}"
+        ctx.report("T33", read.distinct_on[0].span, message)
+        return ()
+    words = "a variable or a property"
+    keys = [_row_key(ctx, scope, written, Role.RETURN, words) for written in read.distinct_on]
+    return tuple(key for key in keys if key is not None)
+
+
+def _row_key(ctx: Context, scope: Scope, written: ast.Expression, role: Role, words: str) -> ir.Expr | None:
+    """Check what tells rows apart; `words` say what that may be."""
+    typed = check_expression(ctx, scope, written, role)
+    if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
+        return None
+    if is_group_key(typed):
+        return typed
+    return ctx.report("T33", written.span, f"{describe(typed)}, which is the same in all rows", f"name {words}")
 
 
 def check_limit_per(
-    ctx: Context,
-    scope: Scope,
-    read: ast.Read,
-    returned: tuple[Returned, ...],
-    grouped: bool,
-    rank: ir.Rank | None,
+    ctx: Context, scope: Scope, read: ast.Read, remaining: Remaining | None, rank: ir.Rank | None
 ) -> ir.GroupLimit | None:
     """Check `limit n per { key, … }`."""
     per = read.limit_per
@@ -253,24 +238,17 @@ def check_limit_per(
         return None
     if rank is not None:
         message = "`limit … per` takes rows in their order and does not go with a ranking"
-        ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
-        return None
-    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
+        return ctx.report("T33", per.span, message, "return the score in a `with`, and order by it behind that")
     keys = [_limit_key(ctx, scope, key, remaining) for key in per.keys]
     count = check_bound(ctx, per.count, "limit")
     typed = tuple(key for key in keys if key is not None)
     return None if count is None or len(typed) < len(keys) else ir.GroupLimit(count, typed)
 
 
-def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: _Remaining | None) -> ir.Expr | None:
-    typed = _passed_variable(ctx, scope, written) or check_expression(ctx, scope, written, Role.ORDER)
-    if typed is None or typed.type is None or reject_blob(ctx, written, typed, "compared"):
-        return None
-    if not is_group_key(typed):
-        message = f"{describe(typed)}, which is the same in all rows"
-        ctx.report("T33", written.span, message, "name a variable, a property or a column")
-        return None
-    if remaining is not None and not isinstance(typed, ir.ColumnRef):
+def _limit_key(ctx: Context, scope: Scope, written: ast.Expression, remaining: Remaining | None) -> ir.Expr | None:
+    words = "a variable, a property or a column"
+    typed = _passed_variable(ctx, scope, written) or _row_key(ctx, scope, written, Role.ORDER, words)
+    if remaining is not None and typed is not None and not isinstance(typed, ir.ColumnRef):
         remaining.check(ctx, written, typed, "only rows that are equal in returned columns can be taken together")
     return typed
 
@@ -282,17 +260,12 @@ def _passed_variable(ctx: Context, scope: Scope, expression: ast.Expression) -> 
     bound = scope.get(expression.name)
     if bound is None or bound.kind not in (Kind.NODE, Kind.EDGE, Kind.PATH):
         return None
-    assert bound.type_name is not None
-    return ir.VariableRef(bound.name, bound.kind.value, bound.type_name)
+    return ir.VariableRef(bound.name, bound.kind.value, bound.owner)
 
 
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
     """Check the operand of `skip` or `limit`."""
-    if bound is None:
-        return None
-    if isinstance(bound.value, int):
-        return bound.value
-    return integer_parameter(ctx, bound.value, "T36", f"`{word}`")
+    return None if bound is None else integer_bound(ctx, bound.value, "T36", f"`{word}`")
 
 
 def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
@@ -310,11 +283,9 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | No
         return None
     if isinstance(typed, ir.NodeRef) or not is_group_key(typed):
         hint = "order by a property, a column alias, or a rank call"
-        ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
-        return None
+        return ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
     if typed.type.is_array:
-        ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
-        return None
+        return ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
     return typed
 
 
@@ -357,7 +328,7 @@ def _check_limit(ctx: Context, expression: ast.Expression, ranking: ir.Rank, lim
 _ORDER_RULE: Final = "only returned columns can be ordered by"
 
 
-class _Remaining:
+class Remaining:
     """The columns that can be ordered by after an aggregate or `distinct`."""
 
     def __init__(self, returned: tuple[Returned, ...], grouped: bool) -> None:

@@ -17,17 +17,14 @@ def check_subquery(ctx: Context, scope: Scope, subquery: ast.Subquery, *, is_hav
     word = f"`{subquery.word} {{ … }}`"
     if is_having:
         message = f"{word} asks about single rows, but `having` filters groups"
-        ctx.report("T33", subquery.span, message, "return it as a column, and filter by the name of the column")
-        return None
+        return ctx.report("T33", subquery.span, message, "return it as a column, and filter by the name of the column")
     if any(variable.kind is Kind.ITEM for variable in scope.values()):
         message = f"{word} cannot stand in the condition of `any` or `all`"
-        ctx.report("T33", subquery.span, message, "unwind the list instead: `unwind $v.list as $item`")
-        return None
+        return ctx.report("T33", subquery.span, message, "unwind the list instead: `unwind $v.list as $item`")
     names = frozenset(mentioned_names(subquery.clauses))
     if not names & scope.keys():
         message = f"this {word} shares no variable with the pattern around it"
-        ctx.report("T9", subquery.span, message, "mention a variable of the pattern around it")
-        return None
+        return ctx.report("T9", subquery.span, message, "mention a variable of the pattern around it")
     count_clause(ctx, subquery)
     block = check_block(ctx, subquery.clauses, scope)
     ctx.count_number += 1

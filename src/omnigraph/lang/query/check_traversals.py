@@ -6,8 +6,8 @@ ends of several types become legs, one per edge type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from omnigraph.lang.catalog import INTEGERS, EdgeType
@@ -26,77 +26,35 @@ NOT_NODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """A checked traversal as written, left to right; an anonymous endpoint has no name."""
-
-    left: str | None
-    left_type: str
-    right: str | None
-    right_type: str
-    edge: str
-    direction: Direction
-    minimum: ir.HopBound
-    maximum: ir.HopBound | None
-    edge_variable: str | None
-    hops_variable: str | None
-    legs: tuple[ir.Leg, ...] = ()
-    path: ir.Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a traversal leads: the types of its ends, and the edge types between them."""
-
-    left_type: str
-    right_type: str
-    edge: str
-    direction: Direction
-    legs: tuple[ir.Leg, ...] = ()
-
-
 Hops = tuple[ir.HopBound, ir.HopBound | None]
 
 
-def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> Walk | None:
-    """Check a traversal, alone or in a path clause."""
-    return _check_path(ctx, scope, clause) if isinstance(clause, ast.Path) else _check_traversal(ctx, scope, clause)
+def check_walk(ctx: Context, scope: Scope, clause: ast.Traversal | ast.Path) -> ir.Expand | None:
+    """Check a traversal, alone or in a path clause; the walk goes left to right, and an anonymous end is called `_`.
 
-
-def _check_traversal(ctx: Context, scope: Scope, clause: ast.Traversal) -> Walk | None:
-    """Check a traversal and bind its free variables, even on errors, so that later clauses report no consequences."""
+    Free variables are bound even on errors, so that later clauses report no consequences.
+    """
+    if isinstance(clause, ast.Path):
+        return _check_path(ctx, scope, clause)
     edges = _resolve_edges(ctx, clause)
     ends_valid = _check_ends(ctx, scope, clause)
     hops = _check_hops(ctx, clause)
-    route = _find_route(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
+    walk = _find_walk(ctx, scope, clause, edges, hops or (1, 1)) if edges and ends_valid else None
     names_valid = _check_names(ctx, scope, clause)
-    if route is None:
-        scope.mark_broken(names_of(clause))
+    if walk is None:
+        scope.mark_broken(clause.names)
         return None
-    for end, type_name in ((clause.left, route.left_type), (clause.right, route.right_type)):
+    for end, type_name in ((clause.left, walk.source_type), (clause.right, walk.target_type)):
         if end.text != "_" and _type_of(scope, end) is None:
             scope.bind(end.text, Kind.NODE, type_name)
-    edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, route.edge)
+    edge_variable = _bind(scope, clause.edge_variable, Kind.EDGE, walk.edge)
     hops_variable = _bind(scope, clause.hops_variable, Kind.HOPS, None)
     if hops is None or not names_valid:
         return None
-    minimum, maximum = hops
-    if not route.legs and route.left_type != route.right_type and not isinstance(maximum, ir.ParameterRef):
+    if walk.joins_types and not isinstance(walk.maximum, ir.ParameterRef):
         # An edge between different types cannot follow itself, so a walk has one hop at most.
-        maximum = 1 if maximum is None else min(maximum, 1)
-    left = None if clause.left.text == "_" else clause.left.text
-    right = None if clause.right.text == "_" else clause.right.text
-    return Walk(
-        left, route.left_type, right, route.right_type, route.edge, route.direction, minimum, maximum, edge_variable,
-        hops_variable, route.legs,
-    )  # fmt: skip
-
-
-def names_of(clause: ast.Traversal) -> Iterator[str]:
-    """Yield the variables of a traversal that have a name."""
-    for name in (clause.left, clause.right, clause.edge_variable, clause.hops_variable):
-        if name is not None and name.text != "_":
-            yield name.text
+        walk = replace(walk, maximum=1 if walk.maximum is None else min(walk.maximum, 1))
+    return replace(walk, edge_variable=edge_variable, hops_variable=hops_variable)
 
 
 def _bind(scope: Scope, name: ast.Name | None, kind: Kind, type_name: str | None) -> str | None:
@@ -120,30 +78,25 @@ def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
 
 def _resolve_edges(ctx: Context, clause: ast.Traversal) -> tuple[EdgeType, ...]:
     """Return the edge types that a traversal names; none if one of them does not exist."""
-    words = list(clause.edges)
-    if words[0].text == ANY_EDGE and len(words) == 1:
+    if clause.edge.text == ANY_EDGE and len(clause.edges) == 1:
         edges = tuple(ctx.catalog.edges.values())
         if not edges:
             ctx.report("T4", clause.edge.span, "there is no edge to walk: the schema has none")
         return edges
     named: dict[str, EdgeType] = {}
-    is_valid = True
-    for word in words:
+    for word in clause.edges:
         edge = ctx.catalog.edge_by_word(word.text)
         if edge is None:
             _report_unknown_edge(ctx, word)
-            is_valid = False
         elif edge.name in named:
             ctx.report("T4", word.span, f"the edge `{word.text}` is named twice", "keep one of them")
-            is_valid = False
         else:
             named[edge.name] = edge
-    return tuple(named.values()) if is_valid else ()
+    return tuple(named.values()) if len(named) == len(clause.edges) else ()
 
 
 def _report_unknown_edge(ctx: Context, word: ast.Name) -> None:
-    words = [edge.word for edge in ctx.catalog.edges.values()]
-    hint = did_you_mean(word.text, words)
+    hint = did_you_mean(word.text, [edge.word for edge in ctx.catalog.edges.values()])
     if word.text in ("contains", "starts_with", "in"):
         hint = f"variable, word, variable is a traversal; to compare, write parentheses: `($a {word.text} $b)`"
     elif word.text == ANY_EDGE:
@@ -160,49 +113,48 @@ def _check_hops(ctx: Context, clause: ast.Traversal) -> Hops | None:
         return 1, 1
     if clause.edge_variable is not None and clause.edge_variable.text != "_":
         message = "a traversal that binds its edge takes one hop"
-        ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
-        return None
-    minimum = _check_hop_bound(ctx, hops.minimum)
-    maximum = None if hops.maximum is None else _check_hop_bound(ctx, hops.maximum)
+        return ctx.report("T23", hops.span, message, "drop the hop bounds or the edge variable")
+    minimum = integer_bound(ctx, hops.minimum, "T15", "a hop bound")
+    maximum = None if hops.maximum is None else integer_bound(ctx, hops.maximum, "T15", "a hop bound")
     if minimum is None or (maximum is None and hops.maximum is not None):
         return None
     if isinstance(minimum, int) and isinstance(maximum, int) and maximum < minimum:
-        ctx.report("T15", hops.span, f"the hop range {minimum} to {maximum} is empty", "swap the bounds")
-        return None
+        return ctx.report("T15", hops.span, f"the hop range {minimum} to {maximum} is empty", "swap the bounds")
     return minimum, maximum
 
 
-def _check_hop_bound(ctx: Context, bound: int | ast.Variable) -> ir.HopBound | None:
-    return bound if isinstance(bound, int) else integer_parameter(ctx, bound, "T15", "a hop bound")
-
-
-def integer_parameter(ctx: Context, variable: ast.Variable, code: str, noun: str) -> ir.ParameterRef | None:
-    """Return a parameter that must be a required integer."""
-    name = variable.name
+def integer_bound(ctx: Context, bound: int | ast.Variable, code: str, noun: str) -> ir.HopBound | None:
+    """Return a number, or the parameter that will hold it, which must be a required integer."""
+    if isinstance(bound, int):
+        return bound
+    name = bound.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        ctx.report_unknown_parameter(code, variable, "I64")
-        return None
+        return ctx.report_unknown_parameter(code, bound, "I64")
     type_ = parameter.type
     if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
         message = f"{noun} needs a required integer, but `${name}` is {type_}"
-        ctx.report(code, variable.span, message, f"declare `${name}: I64`")
-        return None
+        return ctx.report(code, bound.span, message, f"declare `${name}: I64`")
     return ir.ParameterRef(name, type_)
 
 
 # -- directions ------------------------------------------------------------------------------------------------
 
 
-def _find_route(
+def _find_walk(
     ctx: Context, scope: Scope, clause: ast.Traversal, edges: tuple[EdgeType, ...], hops: Hops
-) -> Route | None:
+) -> ir.Expand | None:
+    """Return where a traversal leads: the types of its ends, and the edge types between them."""
+    source, target = clause.left.text, clause.right.text
     known = [name for end in (clause.left, clause.right) if (name := _type_of(scope, end)) is not None]
     includes_start = hops[0] == 0
     is_plain = len(clause.edges) == 1 and clause.edge.text != ANY_EDGE and not any(map(ir.is_union, known))
     if is_plain and not (includes_start and edges[0].source != edges[0].target):
         directed = _direct(ctx, scope, clause, edges[0])
-        return None if directed is None else Route(directed[1], directed[2], edges[0].name, directed[0])
+        if directed is None:
+            return None
+        direction, left_type, right_type = directed
+        return ir.Expand(source, left_type, target, right_type, edges[0].name, direction, *hops)
     left, right = (_types_of(scope, end) for end in (clause.left, clause.right))
     if hops == (1, 1):
         legs = _single_legs(ctx, clause, edges, left, right)
@@ -217,7 +169,7 @@ def _find_route(
     # The rows of a bound variable are numbered by the type that it was bound with.
     left_type = _type_of(scope, clause.left) or ir.join_types(left)
     right_type = _type_of(scope, clause.right) or ir.join_types(right or reached)
-    return Route(left_type, right_type, edge, Direction.OUT, legs)
+    return ir.Expand(source, left_type, target, right_type, edge, Direction.OUT, *hops, legs=legs)
 
 
 Types = set[str] | None
@@ -241,12 +193,10 @@ def _single_legs(
         elif is_any:
             continue
         else:
-            _report_no_fit(ctx, clause, edge, left, right)
-            return None
+            return _report_no_fit(ctx, clause, edge, left, right)
         legs.append(ir.Leg(edge.name, direction, edge.source, edge.target))
     if not legs:
-        _report_no_edge(ctx, clause, left, right)
-        return None
+        return _report_no_edge(ctx, clause, left, right)
     return tuple(legs)
 
 
@@ -267,12 +217,10 @@ def _chained_legs(
     reached = [leg for leg in legs if any(near in visited for near, _ in leg.ends)]
     if len(reached) < len(legs) and clause.edge.text != ANY_EDGE:
         lost = next(index for index, leg in enumerate(legs) if leg not in reached)
-        _report_no_fit(ctx, clause, edges[lost], left, None)
-        return None
+        return _report_no_fit(ctx, clause, edges[lost], left, None)
     ends = {far for leg in reached for _, far in leg.ends} | (visited if includes_start else set())
     if not reached or (right is not None and not right & ends):
-        _report_no_edge(ctx, clause, left, right)
-        return None
+        return _report_no_edge(ctx, clause, left, right)
     return tuple(reached)
 
 
@@ -280,7 +228,9 @@ def _fits(types: Types, name: str) -> bool:
     return types is None or name in types
 
 
-def _report_no_fit(ctx: Context, clause: ast.Traversal, edge: EdgeType, left: Types, right: Types) -> None:
+def _report_no_fit(
+    ctx: Context, clause: ast.Traversal, edge: EdgeType, left: Types, right: Types
+) -> tuple[ir.Leg, ...] | None:
     position = next(word.span for word in clause.edges if word.text.lower() == edge.name.lower())
     ends = [
         f"`${end.text}` is a {join_words([f'`{name}`' for name in sorted(types)])}"
@@ -288,48 +238,35 @@ def _report_no_fit(ctx: Context, clause: ast.Traversal, edge: EdgeType, left: Ty
         if types is not None
     ]
     message = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`, but {join_words(ends, conjunction='and')}"
-    ctx.report("T5", position, message, "leave this edge out, or change the type of an end")
+    return ctx.report("T5", position, message, "leave this edge out, or change the type of an end")
 
 
-def _report_no_edge(ctx: Context, clause: ast.Traversal, left: Types, right: Types) -> None:
+def _report_no_edge(ctx: Context, clause: ast.Traversal, left: Types, right: Types) -> tuple[ir.Leg, ...] | None:
     start, end = (
         "any node" if types is None else f"a {join_words([f'`{name}`' for name in sorted(types)])}"
         for types in (left, right)
     )
     hint = None if clause.undirected else f"write `<{clause.edge.text}>` to walk both ways"
-    ctx.report("T5", clause.edge.span, f"no such edge leads from {start} to {end}", hint)
+    return ctx.report("T5", clause.edge.span, f"no such edge leads from {start} to {end}", hint)
 
 
 def _direct(ctx: Context, scope: Scope, clause: ast.Traversal, edge: EdgeType) -> tuple[Direction, str, str] | None:
     source, target = edge.source, edge.target
     left, right = _type_of(scope, clause.left), _type_of(scope, clause.right)
-    if clause.undirected:
-        if source != target:
-            message = f"`{edge.name}` joins `{source}` to `{target}`, so it has one direction between any two nodes"
-            ctx.report("T22", clause.edge.span, message, "drop the angle brackets")
-            return None
-        direction = Direction.BOTH
-    elif left in (source, target) or left is None:
-        backwards = left == target if left is not None else right == source
-        direction = Direction.IN if backwards and source != target else Direction.OUT
-    else:
-        direction = Direction.OUT
+    if clause.undirected and source != target:
+        message = f"`{edge.name}` joins `{source}` to `{target}`, so it has one direction between any two nodes"
+        return ctx.report("T22", clause.edge.span, message, "drop the angle brackets")
+    is_backwards = source != target and (right == source if left is None else left == target)
+    direction = Direction.BOTH if clause.undirected else Direction.IN if is_backwards else Direction.OUT
     ends = (target, source) if direction is Direction.IN else (source, target)
     # The side that determined the direction fits by construction, unless its type is no endpoint of the edge.
     for end, type_name, fits in ((clause.left, left, ends[0]), (clause.right, right, ends[1])):
         if type_name is not None and type_name != fits:
-            _report_misfit(ctx, end, type_name, edge, fits)
-            return None
+            joins = f"`{edge.name}` joins `{source}` to `{target}`"
+            fitting = [fits] if type_name in (source, target) else dict.fromkeys([source, target])
+            hint = f"`${end.text}` would have to be a {join_words([f'`{name}`' for name in fitting])}"
+            return ctx.report("T5", end.span, f"{joins}, but `${end.text}` is a `{type_name}`", hint)
     return direction, *ends
-
-
-def _report_misfit(ctx: Context, end: ast.Name, type_name: str, edge: EdgeType, fits: str) -> None:
-    joins = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`"
-    hint = f"`${end.text}` would have to be a `{fits}`"
-    if type_name not in (edge.source, edge.target):
-        ends = join_words([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
-        hint = f"`${end.text}` would have to be a {ends}"
-    ctx.report("T5", end.span, f"{joins}, but `${end.text}` is a `{type_name}`", hint)
 
 
 def _check_names(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
@@ -368,17 +305,20 @@ def _types_of(scope: Scope, end: ast.Name) -> Types:
     return None if name is None else set(ir.split_type(name))
 
 
-def _check_path(ctx: Context, scope: Scope, clause: ast.Path) -> Walk | None:
+def _check_path(ctx: Context, scope: Scope, clause: ast.Path) -> ir.Expand | None:
     """Check a path clause and bind its variable; the walk carries what to search for."""
     traversal, variable = clause.traversal, clause.variable
-    is_valid = _check_variable(ctx, scope, clause) and _check_shape(ctx, clause)
-    walk = _check_traversal(ctx, scope, traversal)
-    count = clause.count if isinstance(clause.count, int) else integer_parameter(ctx, clause.count, "T41", "`shortest`")
-    is_weighted = walk is None or clause.weight is None or _check_weight(ctx, walk, clause.weight)
-    if walk is None or not is_valid or count is None or not is_weighted:
+    before = len(ctx.findings)
+    _check_form(ctx, scope, clause)
+    walk = check_walk(ctx, scope, traversal)
+    count = integer_bound(ctx, clause.count, "T41", "`shortest`")
+    if walk is not None and clause.weight is not None:
+        _check_weight(ctx, walk, clause.weight)
+    if walk is None or count is None or len(ctx.findings) > before:
         scope.mark_broken([variable.text])
         return None
-    space = ir.walk_space(walk.left_type, walk.legs) if walk.legs else ir.join_types([walk.left_type, walk.right_type])
+    types = walk.source_type, walk.target_type
+    space = ir.walk_space(walk.source_type, walk.legs) if walk.legs else ir.join_types(types)
     scope.bind(variable.text, Kind.PATH, space)
     weight = None if clause.weight is None else clause.weight.text
     legs = walk.legs
@@ -410,9 +350,8 @@ def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: a
         if way is None or way.kind is not Kind.BROKEN:
             ctx.report("T33", path.span, "`nodes` takes a path: `path $p = …`", "bind the path before its nodes")
         return True
-    assert way.type_name is not None
     if bound is None:
-        scope.bind(variable.name, Kind.NODE, way.type_name)
+        scope.bind(variable.name, Kind.NODE, way.owner)
         return True
     if bound.kind is not Kind.NODE or bound.type_name == way.type_name:
         return bound.kind is Kind.NODE
@@ -421,43 +360,28 @@ def check_path_nodes(ctx: Context, scope: Scope, variable: ast.Variable, path: a
     return True
 
 
-def _check_variable(ctx: Context, scope: Scope, clause: ast.Path) -> bool:
-    name, traversal = clause.variable.text, clause.traversal
-    ends = {traversal.left.text, traversal.right.text}
-    if name != "_" and name not in ends and name not in scope and name not in ctx.params:
-        return True
-    ctx.report("T41", clause.variable.span, f"`${name}` cannot name a path", "use an unused name")
-    return False
-
-
-def _check_shape(ctx: Context, clause: ast.Path) -> bool:
-    traversal = clause.traversal
-    if traversal.edge_variable is not None:
+def _check_form(ctx: Context, scope: Scope, clause: ast.Path) -> None:
+    """Report the first thing that a path clause cannot have."""
+    name, traversal, hops = clause.variable.text, clause.traversal, clause.traversal.hops
+    if name in ("_", traversal.left.text, traversal.right.text) or name in scope or name in ctx.params:
+        ctx.report("T41", clause.variable.span, f"`${name}` cannot name a path", "use an unused name")
+    elif traversal.edge_variable is not None:
         hint = "drop the edge variable, and read `edges($p)`"
         ctx.report("T41", traversal.edge_variable.span, "a path binds no edge variable", hint)
-        return False
-    if traversal.hops_variable is not None:
+    elif traversal.hops_variable is not None:
         hint = "drop `as`, and read `length($p)`"
         ctx.report("T41", traversal.hops_variable.span, "a path counts its hops itself", hint)
-        return False
-    hops = traversal.hops
-    if hops is not None and hops.minimum not in (0, 1):
+    elif hops is not None and hops.minimum not in (0, 1):
         ctx.report("T41", hops.span, "the hop range of a path begins at 0 or 1", "filter by `length($p)`")
-        return False
-    if clause.weight is not None and hops is not None and hops.maximum is not None:
+    elif clause.weight is not None and hops is not None and hops.maximum is not None:
         ctx.report("T41", hops.span, "a path by weight has no upper hop bound", f"write `{{{hops.minimum},}}`")
-        return False
-    return True
 
 
-def _check_weight(ctx: Context, walk: Walk, weight: ast.Name) -> bool:
+def _check_weight(ctx: Context, walk: ir.Expand, weight: ast.Name) -> None:
     properties = shared_properties(ctx.catalog, "edge", walk.edge)
     property_ = properties.get(weight.text)
-    if property_ is not None and property_.type.is_number:
-        return True
     if property_ is None:
         message = f"`{walk.edge}` has no property `{weight.text}`"
         ctx.report("T41", weight.span, message, did_you_mean(weight.text, properties))
-    else:
+    elif not property_.type.is_number:
         ctx.report("T41", weight.span, f"a weight is a number, but `{weight.text}` is {property_.type}")
-    return False

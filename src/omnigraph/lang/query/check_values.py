@@ -25,16 +25,14 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
     is_unsigned = _is_unsigned(value)
     for position, item in enumerate(value.items):
         if isinstance(item, ast.ListLiteral):
-            ctx.report("T28", item.span, "a list cannot hold lists")
-            return None
+            return ctx.report("T28", item.span, "a list cannot hold lists")
         item_scalar = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
         if position == 0:
             scalar = item_scalar
         elif item_scalar is not scalar:
             numbers = {item_scalar, scalar} <= NUMBERS
             hint = "write all of them with a decimal point" if numbers else "keep one type in a list"
-            ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
-            return None
+            return ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
         values.append(item.value)
     return ir.Literal(tuple(values), PropertyType(scalar, is_list=True))
 
@@ -58,7 +56,6 @@ def is_compatible(a: PropertyType, b: PropertyType) -> bool:
 
 
 def element_type(type_: PropertyType) -> PropertyType:
-    """Return the type of a list's items."""
     return PropertyType(type_.scalar, enum_values=type_.enum_values)
 
 
@@ -92,69 +89,46 @@ def _unknown_word(value: object, words: tuple[str, ...]) -> object | None:
 
 def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     """Check the value of a property match; a list property takes one item, meaning membership."""
-    expected = element_type(type_) if type_.is_list else type_
     if type_.is_blob:
-        ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
-        return None
+        return ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        _report_not_parameter(ctx, scope, value)
-        return None
-    return fit_value(ctx, value, name, expected, listed_in=type_ if type_.is_list else None)
+        if value.name not in scope:
+            return ctx.report_unknown_parameter("T26", value, "…")
+        message = f"`${value.name}` is a variable of the pattern, not a value to match on"
+        compared = f"… = ${value.name}" if scope[value.name].kind is Kind.VALUE else "$a.p = $b.q"
+        return ctx.report("T7", value.span, message, f"compare properties with a filter: `{compared}`")
+    if type_.is_list:
+        return fit_value(ctx, value, name, element_type(type_), listed_in=type_)
+    return fit_value(ctx, value, name, type_)
 
 
 def fit_value(
     ctx: Context, value: ast.Value, name: str, expected: PropertyType, *, listed_in: PropertyType | None = None
 ) -> ir.Expr | None:
     """Check a literal (T3), parameter or `now()` (T7) against the type of a property."""
-    display_type = listed_in or expected
-    if isinstance(value, ast.Literal | ast.ListLiteral):
-        literal = type_literal(ctx, value)
-        if literal is None:
-            return None
-        reason = misfit(literal, expected)
-        if reason is None:
-            return literal
-        hint = f"`{name}` is {display_type}"
-        if listed_in is not None and literal.type.is_list:
-            hint += "; match one item of it, or filter with `contains`"
-        ctx.report(
-            "T3", value.span, f"this value does not fit `{name}`: {reason}", _value_hint(literal, expected) or hint
-        )
-        return None
+    shown = listed_in or expected
     if isinstance(value, ast.Call):
         if is_compatible(ir.NOW, expected):
             return ir.Now()
-        ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {display_type}")
-        return None
-    return _fit_parameter(ctx, value, name, expected, display_type)
-
-
-def _fit_parameter(
-    ctx: Context, value: ast.Variable, name: str, expected: PropertyType, shown: PropertyType
-) -> ir.Expr | None:
-    parameter = ctx.params[value.name]
-    is_blob_text = expected.is_blob and parameter.type.is_text
-    if is_blob_text or is_compatible(parameter.type, expected):
-        return ir.ParameterRef(parameter.name, parameter.type)
-    message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
-    ctx.report("T7", value.span, message, "change the type of the parameter")
-    return None
-
-
-def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> None:
-    if value.name in scope:
-        is_value = scope[value.name].kind is Kind.VALUE
-        message = f"`${value.name}` is a variable of the pattern, not a value to match on"
-        compared = f"… = ${value.name}" if is_value else "$a.p = $b.q"
-        ctx.report("T7", value.span, message, f"compare properties with a filter: `{compared}`")
-        return
-    ctx.report_unknown_parameter("T26", value, "…")
-
-
-def _value_hint(literal: ir.Literal, expected: PropertyType) -> str | None:
+        return ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {shown}")
+    if isinstance(value, ast.Variable):
+        parameter = ctx.params[value.name]
+        if is_compatible(parameter.type, expected) or (expected.is_blob and parameter.type.is_text):
+            return ir.ParameterRef(parameter.name, parameter.type)
+        message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
+        return ctx.report("T7", value.span, message, "change the type of the parameter")
+    literal = type_literal(ctx, value)
+    reason = None if literal is None else misfit(literal, expected)
+    if literal is None or reason is None:
+        return literal
     if expected.enum_values is not None and isinstance(literal.value, str):
-        return did_you_mean(literal.value, expected.enum_values)
-    return literal_hint(expected, literal)
+        hint = did_you_mean(literal.value, expected.enum_values)
+    else:
+        hint = literal_hint(expected, literal)
+    otherwise = f"`{name}` is {shown}"
+    if listed_in is not None and literal.type.is_list:
+        otherwise += "; match one item of it, or filter with `contains`"
+    return ctx.report("T3", value.span, f"this value does not fit `{name}`: {reason}", hint or otherwise)
 
 
 def literal_hint(expected: PropertyType, other: ir.Expr) -> str | None:
@@ -215,20 +189,16 @@ def resolve_entity_call(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr |
         is_type = function == "type"
         noun = "a node or an edge of the pattern" if is_type else "a path: `path $p = …`"
         variable = "$v" if is_type else "$p"
-        ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}({variable})`")
-        return None
-    assert binding.type_name is not None
+        return ctx.report("T33", argument.span, f"`{function}` takes {noun}", f"write `{function}({variable})`")
     if binding.kind is Kind.PATH:
         return path_value(binding, function)
-    return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, with_null(ir.ID, binding.nullable))
+    return ir.TypeRef(binding.name, binding.kind.value, binding.owner, with_null(ir.ID, binding.nullable))
 
 
 def path_value(binding: Variable, function: str) -> ir.PathRef:
-    """Return a function of a path variable."""
     ids = replace(ir.ID, is_list=True)
     types = {"nodes": ids, "edges": ids, "length": ir.I64, "cost": ir.F64}
-    assert binding.type_name is not None
-    return ir.PathRef(binding.name, function, binding.type_name, with_null(types[function], binding.nullable))
+    return ir.PathRef(binding.name, function, binding.owner, with_null(types[function], binding.nullable))
 
 
 def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.Expr | None:
@@ -239,13 +209,13 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
     binding = scope.get(variable.name)
     if binding is None:
         hint = _variable_hint(ctx, scope, variable.name)
-        ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
-        return None
+        return ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
     if binding.kind is Kind.EDGE:
-        ctx.report(
-            "T23", variable.span, f"`${variable.name}` is an edge and has no value of its own", _edge_hint(ctx, binding)
-        )
-        return None
+        message = f"`${variable.name}` is an edge and has no value of its own"
+        first = next(iter(ctx.properties(binding)), None)
+        name = binding.name
+        hint = f"use one of its properties, such as `${name}.{first}`" if first else f"its id is `${name}.@id`"
+        return ctx.report("T23", variable.span, message, hint)
     if binding.kind is Kind.BROKEN:
         return None
     if binding.kind is Kind.HOPS:
@@ -257,8 +227,7 @@ def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.E
     if binding.kind is Kind.VALUE:
         assert binding.value_type is not None
         return ir.ValueRef(binding.name, with_null(binding.value_type, binding.nullable))
-    assert binding.type_name is not None
-    return ir.NodeRef(binding.name, binding.type_name, with_null(ir.ID, binding.nullable))
+    return ir.NodeRef(binding.name, binding.owner, with_null(ir.ID, binding.nullable))
 
 
 _WITHOUT_PROPERTIES: Final = {
@@ -283,8 +252,7 @@ def _find_owner(ctx: Context, scope: Scope, access: ast.PropertyAccess, code: st
         return None
     if binding.kind in _WITHOUT_PROPERTIES:
         noun = _WITHOUT_PROPERTIES[binding.kind]
-        ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
-        return None
+        return ctx.report(code, name.span, f"`${variable.text}` is {noun} and has no properties")
     return None if binding.kind is Kind.BROKEN else binding
 
 
@@ -296,18 +264,14 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
         return None
     properties = ctx.properties(binding)
     property_ = properties.get(name.text)
-    assert binding.type_name is not None
     if property_ is None:
-        hint: str | None = did_you_mean(
-            name.text, properties, otherwise=_known_hint(binding.type_name, list(properties))
-        )
+        hint: str | None = did_you_mean(name.text, properties, otherwise=_known_hint(binding.owner, list(properties)))
         if f"@{name.text}" in _fields_of(binding):
             owner = "" if is_unspellable(variable.text) else f"${variable.text}."
             hint = f"write `{owner}@{name.text}`"
-        ctx.report(code, name.span, f"`{binding.type_name}` has no property `{name.text}`", hint)
-        return None
+        return ctx.report(code, name.span, f"`{binding.owner}` has no property `{name.text}`", hint)
     type_ = with_null(property_.type, binding.nullable)
-    return ir.PropertyRef(variable.text, binding.kind.value, binding.type_name, name.text, type_)
+    return ir.PropertyRef(variable.text, binding.kind.value, binding.owner, name.text, type_)
 
 
 def has_property(ctx: Context, binding: Variable, name: str) -> bool:
@@ -321,18 +285,16 @@ def resolve_field(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, cod
     binding = _find_owner(ctx, scope, access, code)
     if binding is None:
         return None
-    assert binding.type_name is not None
     if name.text not in _fields_of(binding):
         is_row = is_unspellable(variable.text)
-        owner = f"`{binding.type_name}` is a node type" if is_row else f"`${variable.text}` is a node"
+        owner = f"`{binding.owner}` is a node type" if is_row else f"`${variable.text}` is a node"
         hint = "only edges have ends" if is_row else f"bind an edge, as in `$a $e:edge $b`, and write `$e.{name.text}`"
-        ctx.report(code, name.span, f"{owner} and has no `{name.text}`", hint)
-        return None
+        return ctx.report(code, name.span, f"{owner} and has no `{name.text}`", hint)
     type_ = with_null(ir.ID, binding.nullable)
     if name.text == "@type":
-        return ir.TypeRef(binding.name, binding.kind.value, binding.type_name, type_)
+        return ir.TypeRef(binding.name, binding.kind.value, binding.owner, type_)
     column = name.text.removeprefix("@")
-    return ir.PropertyRef(binding.name, binding.kind.value, binding.type_name, column, type_, is_field=True)
+    return ir.PropertyRef(binding.name, binding.kind.value, binding.owner, column, type_, is_field=True)
 
 
 def _fields_of(binding: Variable) -> tuple[str, ...]:
@@ -369,11 +331,6 @@ def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
     names = [*scope, *ctx.params]
     otherwise = f"bind it before it is used, as in `${name}: SomeType`"
     return did_you_mean(name, names, prefix="$") or otherwise
-
-
-def _edge_hint(ctx: Context, edge: Variable) -> str:
-    first = next(iter(ctx.properties(edge)), None)
-    return f"use one of its properties, such as `${edge.name}.{first}`" if first else f"its id is `${edge.name}.@id`"
 
 
 def _known_hint(owner: str, names: list[str]) -> str:

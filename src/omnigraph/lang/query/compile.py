@@ -5,220 +5,22 @@ Pure; the result is immutable and its key names everything it depends on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from heapq import heappop, heappush
-from itertools import count
 from typing import Final, Literal, NamedTuple
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, nearest_word
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.check_context import (
-    Context,
-    Counted,
-    Kind,
-    Scope,
-    TooManyFindings,
-    TypeUse,
-    shared_properties,
-    types_read,
-    types_written,
-    with_null,
-)
+from omnigraph.lang.query.check_context import Context, TooManyFindings, TypeUse, types_read, types_written
 from omnigraph.lang.query.check_mutations import check_mutation
-from omnigraph.lang.query.check_patterns import Block, Start
 from omnigraph.lang.query.check_reads import check_read
 from omnigraph.lang.query.check_returns import DescribedColumn
-from omnigraph.lang.query.check_traversals import Walk
 from omnigraph.lang.query.check_values import restrict_parameters
+from omnigraph.lang.query.lower import Lowering
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.limits import VECTOR_DIMENSION_MAX
-
-
-class _Lowering:
-    """One lowering; it hands out temporaries that no source can spell and no two walks share."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._numbers = count(1)
-
-    def block(self, block: Block, outer: frozenset[str]) -> tuple[ir.Operator, ...]:
-        pipeline = _Pattern(self, block, outer).operators()
-        pipeline.extend(ir.Filter(condition) for condition in block.conditions)
-        around = frozenset(block.scope) | outer
-        adopted = {variable.name for _, fresh in block.optionals for variable in fresh}
-        inside = outer | (block.scope.keys() - adopted)
-        # What is counted without the variables of optional blocks may leave fewer rows for them.
-        early = [item for item in block.counts if not item.names & adopted]
-        pipeline.extend(self._count(item, inside) for item in early)
-        for inner, fresh in block.optionals:
-            bindings = tuple(variable.bound() for variable in fresh)
-            pipeline.append(ir.OptionalJoin(self.block(inner, inside), bindings))
-            inside |= {variable.name for variable in fresh}
-        pipeline.extend(self._count(item, around) for item in block.counts if item.names & adopted)
-        pipeline.extend(ir.Filter(condition) for condition in block.late_conditions)
-        pipeline.extend(ir.AntiJoin(self.block(inner, around)) for inner in block.negations)
-        return tuple(pipeline)
-
-    def _count(self, counted: Counted, outer: frozenset[str]) -> ir.CountJoin:
-        return ir.CountJoin(self.block(counted.block, outer), counted.variable, counted.is_existence)
-
-    def result_counts(self, counts: Sequence[Counted], scope: Scope) -> tuple[ir.Operator, ...]:
-        """Return what the result behind a pattern asks of patterns beside each row."""
-        return tuple(self._count(item, frozenset(scope)) for item in counts)
-
-    def temporary(self) -> str:
-        return f"~{next(self._numbers)}"
-
-    def matches(self, variable: str, start: Start, nullable: bool) -> tuple[ir.Expr, ...]:
-        properties = shared_properties(self._catalog, "node", start.node_type)
-        comparisons: list[ir.Expr] = []
-        for name, value in start.matches:
-            type_ = with_null(properties[name].type, nullable)
-            op = ir.CompareOp.CONTAINS if type_.is_list else ir.CompareOp.EQ
-            comparisons.append(
-                ir.Compare(op, ir.PropertyRef(variable, Kind.NODE.value, start.node_type, name, type_), value)
-            )
-        return tuple(comparisons)
-
-
-class _Pattern:
-    """The bindings and walks of a block, ordered so that every walk starts from a bound variable."""
-
-    def __init__(self, lowering: _Lowering, block: Block, outer: frozenset[str]) -> None:
-        self._lowering = lowering
-        self._bound = set(outer)
-        self._operators: list[ir.Operator] = []
-        self._nullable = {name for name in outer if block.scope[name].nullable}
-        # Each anonymous endpoint gets a unique name, so that two of them stay unrelated.
-        self._starts = [(start.variable or lowering.temporary(), start) for start in block.starts]
-        self._walks = [
-            (walk.left or lowering.temporary(), walk.right or lowering.temporary(), walk) for walk in block.walks
-        ]
-        self._filters: dict[str, list[ir.Expr]] = {}
-        for variable, start in self._starts:
-            matches = lowering.matches(variable, start, variable in self._nullable)
-            self._filters.setdefault(variable, []).extend(matches)
-        self._touching: dict[str, list[int]] = {}
-        for index, (left, right, _) in enumerate(self._walks):
-            self._touching.setdefault(left, []).append(index)
-            if right != left:
-                self._touching.setdefault(right, []).append(index)
-        self._path_nodes = list(block.path_nodes)
-        self._unwinds = list(block.unwinds)
-        self._types = {name: variable.type_name for name, variable in block.scope.items()}
-        self._waiting: list[int] = []
-        self._emitted: set[int] = set()
-
-    def operators(self) -> list[ir.Operator]:
-        for variable, start in self._starts:
-            if variable in self._nullable:
-                # What an optional block left empty is no node, so it cannot be bound again.
-                reference = ir.NodeRef(variable, start.node_type, with_null(ir.ID, True))
-                self._operators.append(ir.Filter(ir.IsNull(reference, negated=True)))
-        for variable in sorted(self._bound & self._filters.keys()):
-            # A binding of an outer variable asks more of the same entity.
-            self._operators.extend(ir.Filter(condition) for condition in self._filters[variable])
-        # Lists that are known before the pattern may then select its nodes.
-        self._unwind()
-        for variable in self._bound & self._touching.keys():
-            self._reach(variable)
-        for path in [path for _, path in self._path_nodes if path in self._bound]:
-            self._bind_path_nodes(path)
-        self._walk()
-        for variable, start in self._starts:
-            self._scan(variable, start.node_type)
-        for left, _, walk in self._walks:
-            self._scan(left, walk.left_type)
-        self._bound |= self._types.keys()
-        self._unwind()
-        return self._operators
-
-    def _unwind(self) -> None:
-        """Bind the elements of the lists that read bound variables alone, in written order."""
-        for unwind in self._unwinds[:]:
-            if ir.variables_read(unwind.collection) <= self._bound:
-                self._unwinds.remove(unwind)
-                self._operators.append(unwind)
-                self._bound.add(unwind.variable)
-
-    def _scan(self, variable: str, node_type: str) -> None:
-        if variable in self._bound:
-            return
-        self._operators.append(ir.NodeScan(variable, node_type, tuple(self._filters.get(variable, ()))))
-        self._reach(variable)
-        self._walk()
-
-    def _reach(self, variable: str) -> None:
-        self._bound.add(variable)
-        for index in self._touching.get(variable, ()):
-            heappush(self._waiting, index)
-
-    def _walk(self) -> None:
-        while self._waiting:
-            index = heappop(self._waiting)
-            left, right, walk = self._walks[index]
-            if index in self._emitted or self._awaits_end(left, right, walk):
-                continue
-            self._emitted.add(index)
-            if left in self._bound and right in self._bound:
-                self._close(left, right, walk)
-            elif left in self._bound:
-                self._operators.append(self._expand(left, right, walk, walk.direction))
-                self._reach(right)
-            else:
-                self._operators.append(self._expand_back(left, right, walk))
-                self._reach(left)
-            if walk.path is not None:
-                self._bind_path_nodes(walk.path.variable)
-
-    def _bind_path_nodes(self, path: str) -> None:
-        """Bind the nodes of a path that has just been bound."""
-        for variable, _ in [item for item in self._path_nodes if item[1] == path]:
-            self._path_nodes.remove((variable, path))
-            node_type = self._types[variable]
-            assert node_type is not None
-            if variable not in self._bound:
-                filters = tuple(self._filters.get(variable, ()))
-                self._operators.append(ir.PathNodes(path, variable, node_type, filters))
-                self._reach(variable)
-                continue
-            temporary = self._lowering.temporary()
-            self._operators.append(ir.PathNodes(path, temporary, node_type))
-            self._require_same(temporary, variable, node_type)
-
-    def _awaits_end(self, left: str, right: str, walk: Walk) -> bool:
-        """Return True if a path should wait for the binding of its other end, which leaves few pairs to search."""
-        ends = [end for end in (left, right) if end not in self._bound]
-        return walk.path is not None and any(self._filters.get(end) for end in ends)
-
-    def _expand(self, source: str, target: str, walk: Walk, direction: ir.Direction) -> ir.Expand:
-        return ir.Expand(
-            source, walk.left_type, target, walk.right_type, walk.edge, direction, walk.minimum, walk.maximum,
-            tuple(self._filters.get(target, ())), walk.edge_variable, walk.hops_variable, False, walk.legs, walk.path,
-        )  # fmt: skip
-
-    def _expand_back(self, left: str, right: str, walk: Walk) -> ir.Expand:
-        return ir.Expand(
-            right, walk.right_type, left, walk.left_type, walk.edge, ir.REVERSED[walk.direction], walk.minimum,
-            walk.maximum, tuple(self._filters.get(left, ())), walk.edge_variable, walk.hops_variable, True,
-            tuple(leg.reversed() for leg in walk.legs), walk.path,
-        )  # fmt: skip
-
-    def _close(self, left: str, right: str, walk: Walk) -> None:
-        temporary = self._lowering.temporary()
-        if walk.path is not None:
-            walk = replace(walk, path=replace(walk.path, end=right))
-        self._operators.append(self._expand(left, temporary, walk, walk.direction))
-        self._require_same(temporary, right, walk.right_type)
-
-    def _require_same(self, temporary: str, variable: str, node_type: str) -> None:
-        """Keep the rows in which a node that was reached again is the bound one."""
-        bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
-        self._operators.append(ir.Filter(ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)))
-
 
 QueryKind = Literal["read", "mutation"]
 _NAMES_SHOWN: Final = 8
@@ -265,13 +67,12 @@ def compile_query(
 def compile_parsed(source: Source, catalog: Catalog, query: ast.Query, written: Catalog | None = None) -> CompiledQuery:
     """Compile a parsed query of a source; raises `LanguageError` with all its diagnostics."""
     written = written or catalog
-    ctx = Context(source, catalog, written)
-    try:
+    ctx = Context(source, catalog, written, Lowering(catalog))
+    with suppress(TooManyFindings):
         compiled, descriptor = _check(ctx, query)
-    except TooManyFindings:
-        raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
-        raise LanguageError(diagnostics=_in_order(ctx.findings))
+        in_order = sorted(ctx.findings, key=lambda finding: (finding.span.start, finding.code))
+        raise LanguageError(diagnostics=tuple(in_order))
     compiled = replace(compiled, params=restrict_parameters(compiled))
     digest = "sha256:" + sha256(source.text.encode()).hexdigest()
     return CompiledQuery(
@@ -307,10 +108,9 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
     _declare(ctx, query.params)
-    lowering = _Lowering(ctx.catalog)
     if not isinstance(query.body, ast.Mutation):
-        return check_read(ctx, query.name.text, query.body, lowering)
-    statements = check_mutation(ctx, query.body, lowering)
+        return check_read(ctx, query.name.text, query.body)
+    statements = check_mutation(ctx, query.body)
     return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
 
 
@@ -327,10 +127,6 @@ def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
         kind = param.type.scalar.facts.kind
         kinds = ("list", kind) if param.type.is_list else (kind, None)
         ctx.params.setdefault(name, ir.Parameter(name, param.type, *kinds))
-
-
-def _in_order(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    return tuple(sorted(findings, key=lambda finding: (finding.span.start, finding.code)))
 
 
 def _pick(source: Source, queries: tuple[ast.Query, ...], name: str | None) -> ast.Query:

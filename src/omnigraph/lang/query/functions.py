@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from omnigraph.lang.catalog import PropertyType
@@ -16,15 +15,13 @@ from omnigraph.lang.diagnostic import did_you_mean, join_words
 from omnigraph.lang.scalars import FLOATS, INTEGERS, LITERAL_CALLS, NUMBERS, PLAIN, Scalar
 
 # Words of signatures that stand for several types.
-_CLASSES: Final[Mapping[str, frozenset[Scalar]]] = MappingProxyType(
-    {
-        "Integer": INTEGERS,
-        "Number": NUMBERS,
-        "T": PLAIN,
-        "Any": frozenset(Scalar),
-        **{scalar.value: frozenset({scalar}) for scalar in Scalar},
-    }
-)
+_CLASSES: Final[Mapping[str, frozenset[Scalar]]] = {
+    "Integer": INTEGERS,
+    "Number": NUMBERS,
+    "T": PLAIN,
+    "Any": frozenset(Scalar),
+    **{scalar.value: frozenset({scalar}) for scalar in Scalar},
+}
 _UNSIGNED: Final = frozenset({Scalar.U32, Scalar.U64})
 
 
@@ -207,7 +204,7 @@ _SCALAR_FUNCTIONS: Final = (
               "[1, 2, 3][-1]", "3"),
 )  # fmt: skip
 
-FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({item.name: item for item in _SCALAR_FUNCTIONS})
+FUNCTIONS: Final[Mapping[str, Function]] = {item.name: item for item in _SCALAR_FUNCTIONS}
 # Units of dates; those from `hour` on exist for DateTime only.
 DATE_UNITS: Final = ("year", "quarter", "month", "week", "day")
 TIME_UNITS: Final = ("hour", "minute", "second")
@@ -288,27 +285,25 @@ _AGGREGATES: Final = (
     AggregateFunction("mode(x)", "T -> T", "compares single values",
                       "the most frequent value, of equally frequent ones the smallest.", "4"),
 )  # fmt: skip
-AGGREGATES: Final[Mapping[str, AggregateFunction]] = MappingProxyType({item.name: item for item in _AGGREGATES})
+AGGREGATES: Final[Mapping[str, AggregateFunction]] = {item.name: item for item in _AGGREGATES}
 
 RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
 TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
 # Functions of a bound node, edge or path; `length` is one of them where its argument is a path.
 ENTITY_FUNCTIONS: Final = frozenset({"type", "nodes", "edges", "cost"})
 # Functions with rules of their own: the fewest and the most arguments they take.
-_ARITIES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        "now": (0, 0),
-        **dict.fromkeys(LITERAL_CALLS, (1, 1)),
-        "cast": (2, 2),
-        "nearest": (2, 2),
-        "bm25": (2, 2),
-        "rrf": (2, 4),
-        "search": (2, 2),
-        "match_text": (2, 2),
-        "fuzzy": (2, 3),
-        **dict.fromkeys(ENTITY_FUNCTIONS, (1, 1)),
-    }
-)
+_ARITIES: Final[Mapping[str, tuple[int, int]]] = {
+    "now": (0, 0),
+    **dict.fromkeys(LITERAL_CALLS, (1, 1)),
+    "cast": (2, 2),
+    "nearest": (2, 2),
+    "bm25": (2, 2),
+    "rrf": (2, 4),
+    "search": (2, 2),
+    "match_text": (2, 2),
+    "fuzzy": (2, 3),
+    **dict.fromkeys(ENTITY_FUNCTIONS, (1, 1)),
+}
 FUNCTION_NAMES: Final = frozenset({*_ARITIES, *AGGREGATES, *(name for name in FUNCTIONS if name.isidentifier())})
 
 

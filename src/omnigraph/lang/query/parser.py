@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Final
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Source, Span, join_words
-from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, Stop, SyntaxFault, parse_source, quote_token
+from omnigraph.lang.parsing import SHOWN_TOKEN_MAX, Language, SyntaxFault, fixed_terminals, parse_source, quote_token
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.ast_builder import Builder
 from omnigraph.lang.query.other_languages import hint_from_other_languages
@@ -40,29 +40,12 @@ _WORDS: Final = {
     "INT": "an integer",
     "SIGNED_INT": "an integer",
     "SIGNED_FLOAT": "a number",
-    "PLUS": "`+`",
-    "MINUS": "`-`",
-    "SLASH": "`/`",
-    "PERCENT": "`%`",
     "INDEX": "`[`",
     "NOT_IN": "`not in`",
     "FLOAT": "a number",
     "STRING": "a string",
     "BOOL": "`true` or `false`",
-    "STAR": "`*`",
-    "OPTIONAL_MARK": "`?`",
-    "LESS": "`<`",
-    "MORE": "`>`",
     "COMPARE": "`=`",
-    "LPAR": "`(`",
-    "CLOSE_PAREN": "`)`",
-    "OPEN_BRACE": "`{`",
-    "CLOSE_BRACE": "`}`",
-    "OPEN_BRACKET": "`[`",
-    "CLOSE_BRACKET": "`]`",
-    "COLON": "`:`",
-    "COMMA": "`,`",
-    "DOT": "`.`",
     "$END": "the end of the source",
 }
 
@@ -108,21 +91,17 @@ def _check_pattern_used(source: Source, query: ast.Query) -> None:
         if isinstance(statement, ast.Pattern):
             pattern = statement
             if following is None or isinstance(following, ast.Pattern):
-                raise _unused_pattern(source, query, statement, is_last=following is None)
+                # A bare body may go on, so its place is the end of the source.
+                is_open, end = following is None and query.name.text == ast.UNNAMED, len(source.text)
+                span = Span(end, end) if is_open else statement.span
+                message = "expected `return` or a statement after the pattern"
+                hint = "read it with `return { … }`, or write with `update $x set { … }`, `delete $x` or `insert`"
+                raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, span, hint),))
         elif pattern is not None and isinstance(statement, ast.Update | ast.Delete):
             verb = statement.verb if isinstance(statement, ast.Update) else "delete"
             message = f"`{verb} {statement.type.text}` cannot be done for each row of the `match` before it"
             hint = f"`{verb}` a variable of the pattern, or put this statement before the `match`"
             raise LanguageError(diagnostics=(Diagnostic("Q000", message, source, statement.span, hint),))
-
-
-def _unused_pattern(source: Source, query: ast.Query, pattern: ast.Pattern, *, is_last: bool) -> LanguageError:
-    """Return the error; a bare body may go on, so its place is the end of the source."""
-    end = len(source.text)
-    span = Span(end, end) if is_last and query.name.text == ast.UNNAMED else pattern.span
-    hint = "read it with `return { … }`, or write with `update $x set { … }`, `delete $x` or `insert`"
-    message = "expected `return` or a statement after the pattern"
-    return LanguageError(diagnostics=(Diagnostic("Q000", message, source, span, hint),))
 
 
 @cache
@@ -149,8 +128,8 @@ def is_unfinished(source: Source) -> bool:
     return False
 
 
-def _explain(source: Source, stop: Stop) -> SyntaxFault:
-    text, offset, accepted = source.text, stop.offset, stop.accepted
+def _explain(source: Source, offset: int, accepted: frozenset[str]) -> SyntaxFault:
+    text = source.text
     walk = _JOINED_WALK.search(text, max(0, offset - _LOOK_BACK), offset)
     if walk is not None:
         # The variable was read as a condition and the word as the next clause; a walk was meant.
@@ -202,14 +181,14 @@ def _describe_expected(accepted: frozenset[str], before: str) -> str:
     # What could continue a complete expression goes without saying, unless nothing else can follow.
     left = left - _ARITHMETIC or left
     closing = sorted(left & {"CLOSE_BRACE", "CLOSE_PAREN", "CLOSE_BRACKET", "$END"})
+    fixed = fixed_terminals(LANGUAGE)
     for name in [*sorted(left.difference(closing)), *closing]:
-        words.append(_WORDS.get(name) or f"`{name.strip('_').lower()}`")
+        words.append(_WORDS.get(name) or f"`{fixed.get(name, name.strip('_').lower())}`")
     unique = list(dict.fromkeys(words))
     return join_words(unique[:6]) if unique else "nothing more"
 
 
 def _hint(token: str, before: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
-    """Return a hint for a common mistake."""
     foreign = hint_from_other_languages(token, before, text, offset, read_keywords(), accepted)
     if not before:
         if _FILE_NAME.fullmatch(text.strip()):
@@ -280,7 +259,6 @@ def _stage_hint(token: str, accepted: frozenset[str]) -> str | None:
 
 
 def _statement_hint(token: str, accepted: frozenset[str], text: str, offset: int) -> str | None:
-    """Return a hint for a common mistake in a mutation."""
     if accepted == {"_WHERE"}:
         return "say which: `where …`, or `where true` for all"
     if accepted == {"_SET"}:

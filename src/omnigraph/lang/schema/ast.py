@@ -5,7 +5,7 @@ Pure values, silent about mistakes: nothing here has been checked beyond the gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final, Literal
@@ -56,7 +56,7 @@ class Item:
 
     word: str
     span: Span
-    arguments: tuple[Argument, ...] | None = None
+    arguments: tuple[Argument, ...] = ()
 
     @property
     def value(self) -> str | None:
@@ -67,7 +67,7 @@ class Item:
 
     @property
     def keywords(self) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments or () if argument.kind == "keyword")
+        return tuple(argument for argument in self.arguments if argument.kind == "keyword")
 
 
 class _Annotated:
@@ -180,33 +180,25 @@ def expand_interfaces(
     source: Source, declarations: tuple[Declaration, ...], legacy: frozenset[AnnotationPosition] = frozenset()
 ) -> Draft:
     """Return the draft of a schema, owners in source order."""
-    interfaces: dict[str, Owner] = {}
-    for declaration in declarations:
-        if declaration.kind == "interface":
-            interfaces.setdefault(declaration.name.text, Owner(declaration, _direct_members(declaration)))
+    interfaces = _first_by_name(_expand(item, {}) for item in declarations if item.kind == "interface")
     owners = tuple(_expand(declaration, interfaces) for declaration in declarations)
-    nodes: dict[str, Owner] = {}
-    for owner in owners:
-        if owner.declaration.kind == "node":
-            nodes.setdefault(owner.declaration.name.text, owner)
+    nodes = _first_by_name(owner for owner in owners if owner.declaration.kind == "node")
     return Draft(source, owners, interfaces, nodes, legacy)
 
 
-def _direct_members(declaration: Declaration) -> dict[str, Member]:
-    members: dict[str, Member] = {}
-    for property_ in declaration.properties:
-        members.setdefault(property_.name.text, Member(property_))
-    return members
+def _first_by_name(owners: Iterable[Owner]) -> dict[str, Owner]:
+    named: dict[str, Owner] = {}
+    for owner in owners:
+        named.setdefault(owner.declaration.name.text, owner)
+    return named
 
 
 def _expand(declaration: Declaration, interfaces: Mapping[str, Owner]) -> Owner:
-    members = _direct_members(declaration)
-    is_complete = True
-    for word in declaration.implements:
-        interface = interfaces.get(word.text)
-        if interface is None:
-            is_complete = False
-            continue
-        for name, member in interface.members.items():
+    members: dict[str, Member] = {}
+    for property_ in declaration.properties:
+        members.setdefault(property_.name.text, Member(property_))
+    known = [word for word in declaration.implements if word.text in interfaces]
+    for word in known:
+        for name, member in interfaces[word.text].members.items():
             members.setdefault(name, Member(member.property, via=word))
-    return Owner(declaration, members, is_complete)
+    return Owner(declaration, members, is_complete=len(known) == len(declaration.implements))

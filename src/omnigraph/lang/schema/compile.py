@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
@@ -19,8 +19,6 @@ from omnigraph.lang.schema.lower import Origins, lower_draft
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeIds, shape_hash
 from omnigraph.limits import DIAGNOSTICS_MAX
-
-Columns = tuple[str, ...]
 
 
 def catalog_of(ir: SchemaIR) -> Catalog:
@@ -34,18 +32,9 @@ def catalog_of(ir: SchemaIR) -> Catalog:
 
 
 def _node(shape: NodeShape, ids: TypeIds) -> NodeType:
-    assert ids.incarnation_id is not None
-    keys = _column_sets(shape, "key")
-    # Renames must not change ids, so a key is ordered by what a rename cannot touch.
-    key = tuple(sorted(keys[0], key=ids.property_ids.__getitem__)) if keys else ()
     return NodeType(
-        name=shape.name,
-        type_id=ids.type_id,
-        incarnation_id=ids.incarnation_id,
-        properties=_properties(shape, ids),
-        key=key,
-        unique=_column_sets(shape, "unique"),
-        index=tuple(sorted({*_column_sets(shape, "index"), *keys})),
+        **_members(shape, ids),
+        index=tuple(sorted({*_column_sets(shape, "index"), *_column_sets(shape, "key")})),
         ranges=tuple(
             RangeRule(item.columns[0], item.minimum, item.maximum) for item in shape.constraints if item.kind == "range"
         ),
@@ -53,50 +42,48 @@ def _node(shape: NodeShape, ids: TypeIds) -> NodeType:
             CheckRule(item.columns[0], item.pattern) for item in shape.constraints if item.pattern is not None
         ),
         implements=shape.implements,
-        description=shape.description,
-        instruction=shape.instruction,
-        merge=shape.merge or MergeRule.FAIL,
     )
 
 
 def _edge(shape: EdgeShape, ids: TypeIds) -> EdgeType:
-    assert ids.incarnation_id is not None
-    keys = _column_sets(shape, "key")
-    # The endpoints have no identity and no rename; they come first.
-    ranks = {**ids.property_ids, "src": -2, "dst": -1}
     return EdgeType(
-        name=shape.name,
-        type_id=ids.type_id,
-        incarnation_id=ids.incarnation_id,
+        **_members(shape, ids),
         source=shape.source,
         target=shape.target,
-        properties=_properties(shape, ids),
         cardinality=shape.cardinality,
-        unique=_column_sets(shape, "unique"),
         index=_column_sets(shape, "index"),
-        description=shape.description,
-        instruction=shape.instruction,
-        merge=shape.merge or MergeRule.FAIL,
-        key=tuple(sorted(keys[0], key=ranks.__getitem__)) if keys else (),
     )
+
+
+def _members(shape: NodeShape | EdgeShape, ids: TypeIds) -> dict[str, Any]:
+    """Return what node and edge types have in common."""
+    keys = _column_sets(shape, "key")
+    # Renames must not change ids, so a key is ordered by what a rename cannot touch. The endpoints of an edge have no
+    # identity and no rename; they come first.
+    ranks = {"src": -2, "dst": -1, **ids.property_ids}
+    return {
+        "name": shape.name,
+        "type_id": ids.type_id,
+        "incarnation_id": ids.incarnation_id,
+        "properties": _properties(shape, ids),
+        "key": tuple(sorted(keys[0], key=ranks.__getitem__)) if keys else (),
+        "unique": _column_sets(shape, "unique"),
+        "description": shape.description,
+        "instruction": shape.instruction,
+        "merge": shape.merge or MergeRule.FAIL,
+    }
 
 
 def _properties(shape: NodeShape | EdgeShape, ids: TypeIds) -> Mapping[str, Property]:
     return {
         item.name: Property(
-            item.name,
-            item.type,
-            ids.property_ids[item.name],
-            item.description,
-            item.embed,
-            item.merge,
-            item.default,
+            item.name, item.type, ids.property_ids[item.name], item.description, item.embed, item.merge, item.default
         )
         for item in shape.properties
     }
 
 
-def _column_sets(shape: NodeShape | EdgeShape, kind: Literal["key", "unique", "index"]) -> tuple[Columns, ...]:
+def _column_sets(shape: NodeShape | EdgeShape, kind: Literal["key", "unique", "index"]) -> tuple[tuple[str, ...], ...]:
     marked = {(item.name,) for item in shape.properties if kind in item.marks}
     return tuple(sorted(marked | {item.columns for item in shape.constraints if item.kind == kind}))
 

@@ -164,11 +164,9 @@ class SchemaIR:
     identities: Identities
 
     def types(self, kind: Kind) -> Mapping[str, TypeShape]:
-        """Return the types of one kind by name."""
         return self._types[kind]
 
     def ids(self, kind: Kind) -> Mapping[str, TypeIds]:
-        """Return the identities of one kind by type name."""
         return self.identities.of(kind)
 
     @cached_property

@@ -7,22 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from omnigraph.lang.catalog import Cardinality, Default, Embed, MergeRule
 from omnigraph.lang.diagnostic import Span
-from omnigraph.lang.schema.ast import (
-    Declaration,
-    Draft,
-    Item,
-    Kind,
-    Member,
-    Owner,
-    PropertyDeclaration,
-    Word,
-    parse_bound,
-    parse_count,
-)
+from omnigraph.lang.schema import ast
 from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS, read_default
 from omnigraph.lang.schema.shape import (
     MARKS,
@@ -44,7 +33,7 @@ class PropertyOrigin:
 
     span: Span
     type_span: Span
-    hint: Word | None = None
+    hint: ast.Word | None = None
     is_injected: bool = False
 
 
@@ -55,13 +44,13 @@ class TypeOrigin:
     span: Span
     properties: Mapping[str, PropertyOrigin]
     constraints: Mapping[str, Span]
-    hint: Word | None = None
+    hint: ast.Word | None = None
 
 
-Origins = Mapping[tuple[Kind, str], TypeOrigin]
+Origins = Mapping[tuple[ast.Kind, str], TypeOrigin]
 
 
-def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
+def lower_draft(draft: ast.Draft) -> tuple[SchemaShape, Origins]:
     """Return the canonical shape of a draft and the source position of each part."""
     shapes = sorted((_lower_owner(owner) for owner in draft.owners), key=lambda shape: shape.name)
     schema = SchemaShape(
@@ -73,36 +62,31 @@ def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
     return schema, origins
 
 
-def _lower_owner(owner: Owner) -> TypeShape:
+def _lower_owner(owner: ast.Owner) -> TypeShape:
     declaration = owner.declaration
     name = declaration.name.text
     properties = tuple(_lower_property(owner.members[key]) for key in sorted(owner.members))
     if declaration.kind == "interface":
         return InterfaceShape(name, properties)
     constraints = {_lower_constraint(item) for item in declaration.constraints}
-    ordered = tuple(sorted(constraints, key=lambda constraint: constraint.sort_key))
-    description, instruction = declaration.text_of("description"), declaration.text_of("instruction")
-    annotations, merge = _opaque(declaration.annotations), _merge(declaration)
+    members: dict[str, Any] = {
+        "name": name,
+        "properties": properties,
+        "constraints": tuple(sorted(constraints, key=lambda constraint: constraint.sort_key)),
+        "description": declaration.text_of("description"),
+        "instruction": declaration.text_of("instruction"),
+        "annotations": _opaque(declaration.annotations),
+        "merge": _merge(declaration),
+    }
     if declaration.kind == "node":
-        implements = tuple(sorted({word.text for word in declaration.implements}))
-        return NodeShape(name, properties, ordered, implements, description, instruction, annotations, merge)
+        return NodeShape(**members, implements=tuple(sorted({word.text for word in declaration.implements})))
     assert declaration.source is not None
     assert declaration.target is not None
-    return EdgeShape(
-        name,
-        declaration.source.text,
-        declaration.target.text,
-        properties,
-        ordered,
-        _lower_cardinality(declaration.cardinality),
-        description,
-        instruction,
-        annotations,
-        merge,
-    )
+    cardinality = _lower_cardinality(declaration.cardinality)
+    return EdgeShape(**members, source=declaration.source.text, target=declaration.target.text, cardinality=cardinality)
 
 
-def _lower_property(member: Member) -> PropertyShape:
+def _lower_property(member: ast.Member) -> PropertyShape:
     declared = member.property
     embeds = declared.annotated("embed")
     embed = None
@@ -122,37 +106,33 @@ def _lower_property(member: Member) -> PropertyShape:
     )
 
 
-def _lower_constraint(item: Item) -> ConstraintShape:
-    assert item.arguments is not None
+def _lower_constraint(item: ast.Item) -> ConstraintShape:
     columns = tuple(sorted({argument.text for argument in item.arguments if argument.kind in ("name", "end")}))
     kind, last = cast(ConstraintKind, item.word), item.arguments[-1]
     if kind == "range":
-        low, high = (None if text is None else parse_bound(text) for text in (last.low, last.high))
+        low, high = (None if text is None else ast.parse_bound(text) for text in (last.low, last.high))
         return ConstraintShape(kind, columns, minimum=low, maximum=high)
     return ConstraintShape(kind, columns, pattern=last.text if kind == "check" else None)
 
 
-def _lower_cardinality(item: Item | None) -> Cardinality:
-    if item is None or item.arguments is None:
+def _lower_cardinality(item: ast.Item | None) -> Cardinality:
+    if item is None:
         return Cardinality()
-    bounds = item.arguments[0]
-    return Cardinality(parse_count(bounds.low or "0") or 0, None if bounds.high is None else parse_count(bounds.high))
+    low, high = item.arguments[0].low, item.arguments[0].high
+    return Cardinality(ast.parse_count(low or "0") or 0, None if high is None else ast.parse_count(high))
 
 
-def _merge(declared: Declaration | PropertyDeclaration) -> MergeRule | None:
+def _merge(declared: ast.Declaration | ast.PropertyDeclaration) -> MergeRule | None:
     word = declared.text_of("merge")
     return MergeRule(word) if word is not None else None
 
 
-def _default(declared: PropertyDeclaration) -> Default | None:
+def _default(declared: ast.PropertyDeclaration) -> Default | None:
     items = declared.annotated("default")
-    if not items:
-        return None
-    assert items[0].arguments
-    return read_default(items[0].arguments[0], declared.type.type)
+    return read_default(items[0].arguments[0], declared.type.type) if items else None
 
 
-def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:
+def _opaque(items: tuple[ast.Item, ...]) -> tuple[OpaqueAnnotation, ...]:
     return tuple(
         sorted(
             {
@@ -165,12 +145,12 @@ def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:
     )
 
 
-def _hint(declared: Declaration | PropertyDeclaration) -> Word | None:
+def _hint(declared: ast.Declaration | ast.PropertyDeclaration) -> ast.Word | None:
     items = declared.annotated("rename_from")
-    return Word(items[0].value or "", items[0].span) if items else None
+    return ast.Word(items[0].value or "", items[0].span) if items else None
 
 
-def _origin(owner: Owner) -> TypeOrigin:
+def _origin(owner: ast.Owner) -> TypeOrigin:
     properties = {
         name: PropertyOrigin(
             member.property.name.span, member.property.type.span, _hint(member.property), member.via is not None

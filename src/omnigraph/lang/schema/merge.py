@@ -36,6 +36,8 @@ Records: TypeAlias = Mapping[Key, Record]
 Side = Literal["ours", "theirs"]
 BOTH_SIDES: Final[tuple[Side, ...]] = ("ours", "theirs")
 
+# The fields of a constraint besides its kind and columns, in order.
+_BOUNDS: Final = ("minimum", "maximum", "pattern")
 _SHAPES: Final[Mapping[Kind, type[Any]]] = {"interface": InterfaceShape, "node": NodeShape, "edge": EdgeShape}
 
 
@@ -65,11 +67,6 @@ class SchemaMerge:
 def is_same_schema(left: SchemaIR, right: SchemaIR) -> bool:
     """Return True if two schemas have the same content and identities; they may number new ones differently."""
     return left.shape == right.shape and left.identities == right.identities
-
-
-def records_of(ir: SchemaIR) -> Records:
-    """Return a schema as records, which is how the base of a merge is given."""
-    return dict(_records(ir))
 
 
 def join_bases(below: Records, left: Records, right: Records) -> Records:
@@ -104,10 +101,6 @@ class _Unknown:
         return False
 
 
-def _records_of_type(records: Records, type_id: int) -> dict[Key, Record]:
-    return {key: record for key, record in records.items() if key[1] == type_id}
-
-
 class _Merge:
     """Merges records; in a base, what both sides changed becomes unknown instead of a conflict."""
 
@@ -120,7 +113,8 @@ class _Merge:
         *,
         is_base: bool = False,
     ) -> None:
-        self._base, self._ours, self._theirs = base, ours, theirs
+        self._ours, self._theirs = ours, theirs
+        self._sides = (base, ours, theirs)
         self._takes = takes
         self._is_base = is_base
         self.conflicts: list[SchemaConflict] = []
@@ -137,10 +131,6 @@ class _Merge:
         for check in _CHECKS:
             self.conflicts += check(merged)
         return merged
-
-    @property
-    def _sides(self) -> tuple[Records, Records, Records]:
-        return self._base, self._ours, self._theirs
 
     def _settle_clash(self, conflict: SchemaConflict, merged: dict[Key, Record]) -> None:
         """Leave out what the other side calls by the same name, with the constraints on it."""
@@ -159,20 +149,17 @@ class _Merge:
                     del merged[other]
 
     def _merge_type(self, type_id: int) -> dict[Key, Record]:
-        base, ours, theirs = (_records_of_type(side, type_id) for side in self._sides)
+        base, ours, theirs = (
+            {key: record for key, record in side.items() if key[1] == type_id} for side in self._sides
+        )
         if base and not (ours and theirs):
             # One side, or both, dropped the type: the other must not have touched any part of it.
-            if kept := ours or theirs:
-                if kept == base:
-                    return {}
-                who = ("they", "we") if ours else ("we", "they")
-                dropper: Side = "theirs" if ours else "ours"
-                if self._takes.get(_type_key(type_id)) == dropper:
-                    return {}
-                what = f"{who[0]} dropped the type, {who[1]} changed it"
-                self._report(kept, _type_key(type_id), what, (dropper,))
-                return {key: {"": _Unknown()} for key in kept} if self._is_base else {}
-            return {}
+            dropper: Side
+            kept, dropper, who = (ours, "theirs", ("they", "we")) if ours else (theirs, "ours", ("we", "they"))
+            if not kept or kept == base or self._takes.get(_type_key(type_id)) == dropper:
+                return {}
+            self._report(kept, _type_key(type_id), f"{who[0]} dropped the type, {who[1]} changed it", (dropper,))
+            return {key: {"": _Unknown()} for key in kept} if self._is_base else {}
         merged: dict[Key, Record] = {}
         for key in sorted({*base, *ours, *theirs}, key=repr):
             record = self._merge_record(key, base.get(key), ours.get(key), theirs.get(key))
@@ -289,19 +276,21 @@ _CHECKS: Final = (_find_clashes, _find_dangling)
 # -- taking a schema apart ---------------------------------------------------------------------------------------------
 
 
-def _records(ir: SchemaIR) -> Iterator[tuple[Key, Record]]:
+def records_of(ir: SchemaIR) -> Records:
+    """Return a schema as records, which is how the base of a merge is given."""
+    records: dict[Key, Any] = {}
     for kind in KINDS:
         for name, shape in ir.types(kind).items():
             ids = ir.ids(kind)[name]
-            yield _type_key(ids.type_id), _type_record(ir, kind, shape, ids)
+            records[_type_key(ids.type_id)] = _type_record(ir, kind, shape, ids)
             for item in shape.properties:
-                yield ("property", ids.type_id, ids.property_ids[item.name]), _property_record(item, ids)
-            constraints: dict[Key, set[Any]] = {}
+                records["property", ids.type_id, ids.property_ids[item.name]] = _property_record(item, ids)
             for constraint in shape.constraints:
                 columns = frozenset(ids.property_ids.get(column, column) for column in constraint.columns)
                 key = ("constraint", ids.type_id, constraint.kind, columns)
-                constraints.setdefault(key, set()).add(_bounds(constraint))
-            yield from ((key, {"bounds": frozenset(bounds)}) for key, bounds in constraints.items())
+                others = records.get(key, {"bounds": frozenset()})["bounds"]
+                records[key] = {"bounds": others | {tuple(getattr(constraint, name) for name in _BOUNDS)}}
+    return records
 
 
 def _type_record(ir: SchemaIR, kind: Kind, shape: TypeShape, ids: TypeIds) -> Record:
@@ -326,12 +315,6 @@ def _property_record(item: PropertyShape, ids: TypeIds) -> Record:
         # An interface may embed a property that only its nodes have; there the name must do.
         record["embed"] = (ids.property_ids.get(item.embed.source, item.embed.source), item.embed.model)
     return record
-
-
-def _bounds(constraint: ConstraintShape) -> tuple[Any, ...]:
-    return tuple(
-        getattr(constraint, field.name) for field in fields(constraint) if field.name not in ("kind", "columns")
-    )
 
 
 # -- putting it together again -----------------------------------------------------------------------------------------
@@ -378,12 +361,11 @@ def _property_shape(key: Key, record: Record, names: Mapping[Key, str]) -> Prope
 
 
 def _constraints(parts: Records, names: Mapping[Key, str]) -> Iterator[ConstraintShape]:
-    bound_names = [field.name for field in fields(ConstraintShape) if field.name not in ("kind", "columns")]
     for key, record in parts.items():
         if key[0] == "constraint":
             columns = tuple(sorted(_column_name(key[1], column, names) for column in key[3]))
             for bounds in record["bounds"]:
-                yield ConstraintShape(key[2], columns, **dict(zip(bound_names, bounds, strict=True)))
+                yield ConstraintShape(key[2], columns, *bounds)
 
 
 def _column_name(type_id: int, column: int | str, names: Mapping[Key, str]) -> str:

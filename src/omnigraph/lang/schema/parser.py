@@ -16,7 +16,6 @@ from omnigraph.lang.diagnostic import Source, Span, did_you_mean, join_words
 from omnigraph.lang.parsing import (
     SHOWN_TOKEN_MAX,
     Language,
-    Stop,
     SyntaxFault,
     parse_source,
     quote_token,
@@ -39,8 +38,10 @@ Body: TypeAlias = tuple[BodyMember, ...]
 class Builder(Transformer[Token, Any]):
     """Lark's parse-time transformer: a method per rule or alias of the grammar, no state between calls."""
 
-    def start(self, *declarations: Declaration) -> tuple[Declaration, ...]:
-        return declarations
+    def start(self, *children: Any) -> tuple[Any, ...]:
+        return children
+
+    body = items = start
 
     def interface(self, _keyword: Token, name: Token, *members: BodyMember) -> Declaration:
         properties, constraints = _body(members)
@@ -81,12 +82,6 @@ class Builder(Transformer[Token, Any]):
 
     def implements(self, _keyword: Token, *names: Token) -> Words:
         return tuple(map(_word, names))
-
-    def body(self, *members: BodyMember) -> Body:
-        return members
-
-    def items(self, *items: Item) -> Items:
-        return items
 
     def property(self, name: Token, type_: TypeExpression) -> PropertyDeclaration:
         return PropertyDeclaration(_word(name), type_)
@@ -163,7 +158,6 @@ def _literal(token: Token) -> Argument:
 
 
 def _check_arguments(item: Item) -> None:
-    assert item.arguments is not None
     for position, argument in enumerate(item.arguments):
         if item.word in CONSTRAINT_WORDS:
             if argument.kind == "keyword":
@@ -205,7 +199,7 @@ def _is_cardinality(item: Item) -> bool:
 
 
 def _reject_constraint(item: Item, kind: str) -> None:
-    if item.word in CONSTRAINT_WORDS and item.arguments is not None:
+    if item.word in CONSTRAINT_WORDS and item.arguments:
         raise SyntaxFault(
             f"the constraint `@{item.word}(…)` stands outside the body",
             item.span,
@@ -231,7 +225,7 @@ def _body(members: Body) -> tuple[tuple[PropertyDeclaration, ...], Items]:
         if isinstance(member, PropertyDeclaration):
             properties.append(member)
             is_after_property = True
-        elif member.word in CONSTRAINT_WORDS and member.arguments is not None:
+        elif member.word in CONSTRAINT_WORDS and member.arguments:
             constraints.append(member)
             is_after_property = False
         elif is_after_property:
@@ -301,12 +295,12 @@ def parse_schema(source: Source) -> tuple[Declaration, ...]:
     return declarations
 
 
-def _explain(source: Source, stop: Stop) -> SyntaxFault:
-    match = _TOKEN.match(source.text, stop.offset)
+def _explain(source: Source, offset: int, accepted: frozenset[str]) -> SyntaxFault:
+    match = _TOKEN.match(source.text, offset)
     token = match[0] if match else ""
     subject = quote_token(token) if token else "the end of the source"
-    message = f"expected {_describe_expected(stop.accepted)}, found {subject}"
-    return SyntaxFault(message, Span(stop.offset, stop.offset + len(token)), _hint(token, stop.accepted, source))
+    message = f"expected {_describe_expected(accepted)}, found {subject}"
+    return SyntaxFault(message, Span(offset, offset + len(token)), _hint(token, accepted, source))
 
 
 def _describe_expected(accepted: frozenset[str]) -> str:

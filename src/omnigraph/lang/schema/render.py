@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from omnigraph.lang.catalog import (
     Cardinality,
@@ -34,13 +35,10 @@ from omnigraph.lang.schema.shape import (
     NodeShape,
     OpaqueAnnotation,
     PropertyShape,
+    SchemaShape,
     TypeIds,
     TypeShape,
 )
-
-V = TypeVar("V")
-S = TypeVar("S", NodeShape, EdgeShape)
-T = TypeVar("T", InterfaceShape, NodeShape, EdgeShape)
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _COMMENT: Final = re.compile(rf"({_STRING})|[ \t]*(?:(//[^\n]*)|/\*.*?\*/)", re.DOTALL)
@@ -55,71 +53,57 @@ def with_their_edges(catalog: Catalog, hidden: Set[str]) -> frozenset[str]:
 
 def restrict_ir(ir: SchemaIR, hidden: Set[str]) -> SchemaIR:
     """Return an IR without some node and edge types; identities stay the same."""
-    shape = replace(
-        ir.shape,
-        nodes=tuple(node for node in ir.shape.nodes if node.name not in hidden),
-        edges=tuple(edge for edge in ir.shape.edges if edge.name not in hidden),
-    )
-    ids = ir.identities
-    return SchemaIR(
-        ir.domain,
-        ir.next_identity_id,
-        shape,
-        Identities(ids.interfaces, _without(ids.nodes, hidden), _without(ids.edges, hidden)),
-    )
+
+    def keep(type_: TypeShape, ids: TypeIds) -> tuple[TypeShape, TypeIds] | None:
+        is_hidden = type_.name in hidden and not isinstance(type_, InterfaceShape)
+        return None if is_hidden else (type_, ids)
+
+    return _change_types(ir, keep)
 
 
 def with_property_types(ir: SchemaIR, types: Mapping[int, PropertyType]) -> SchemaIR:
     """Return an IR in which some properties, by identity, have other types."""
 
-    def retyped(type_: T, ids: TypeIds) -> T:
+    def retype(type_: TypeShape, ids: TypeIds) -> tuple[TypeShape, TypeIds]:
         properties = (
             replace(item, type=types.get(ids.property_ids[item.name], item.type)) for item in type_.properties
         )
-        return replace(type_, properties=tuple(properties))
+        return replace(type_, properties=tuple(properties)), ids
 
-    ids = ir.identities
-    shape = replace(
-        ir.shape,
-        interfaces=tuple(retyped(item, ids.interfaces[item.name]) for item in ir.shape.interfaces),
-        nodes=tuple(retyped(node, ids.nodes[node.name]) for node in ir.shape.nodes),
-        edges=tuple(retyped(edge, ids.edges[edge.name]) for edge in ir.shape.edges),
-    )
-    return SchemaIR(ir.domain, ir.next_identity_id, shape, ids)
+    return _change_types(ir, retype)
 
 
 def without_properties(ir: SchemaIR, property_ids: Set[int]) -> SchemaIR:
     """Return an IR without some properties, and without the constraints and embeddings that name one of them."""
-    if not property_ids:
-        return ir
-    ids = ir.identities
-    shape = replace(
-        ir.shape,
-        nodes=tuple(_without_properties(node, ids.nodes[node.name], property_ids) for node in ir.shape.nodes),
-        edges=tuple(_without_properties(edge, ids.edges[edge.name], property_ids) for edge in ir.shape.edges),
-    )
-    nodes, edges = (
-        {name: _kept_ids(type_ids, property_ids) for name, type_ids in by_name.items()}
-        for by_name in (ids.nodes, ids.edges)
-    )
-    return SchemaIR(ir.domain, ir.next_identity_id, shape, Identities(ids.interfaces, nodes, edges))
+
+    def reduce(type_: TypeShape, ids: TypeIds) -> tuple[TypeShape, TypeIds]:
+        removed = {name for name, property_id in ids.property_ids.items() if property_id in property_ids}
+        if not removed or isinstance(type_, InterfaceShape):
+            return type_, ids
+        reduced = replace(
+            type_,
+            properties=tuple(
+                replace(item, embed=None) if item.embed is not None and item.embed.source in removed else item
+                for item in type_.properties
+                if item.name not in removed
+            ),
+            constraints=tuple(item for item in type_.constraints if not removed & set(item.columns)),
+        )
+        kept = {name: id_ for name, id_ in ids.property_ids.items() if name not in removed}
+        return reduced, replace(ids, property_ids=kept)
+
+    return _change_types(ir, reduce) if property_ids else ir
 
 
-def _without_properties(type_: S, ids: TypeIds, property_ids: Set[int]) -> S:
-    removed = {name for name, property_id in ids.property_ids.items() if property_id in property_ids}
-    return replace(
-        type_,
-        properties=tuple(
-            replace(item, embed=None) if item.embed is not None and item.embed.source in removed else item
-            for item in type_.properties
-            if item.name not in removed
-        ),
-        constraints=tuple(item for item in type_.constraints if not removed & set(item.columns)),
-    )
-
-
-def _kept_ids(ids: TypeIds, property_ids: Set[int]) -> TypeIds:
-    return replace(ids, property_ids={name: id_ for name, id_ in ids.property_ids.items() if id_ not in property_ids})
+def _change_types(ir: SchemaIR, change: Callable[[TypeShape, TypeIds], tuple[TypeShape, TypeIds] | None]) -> SchemaIR:
+    """Return an IR with each type as `change` returns it, without those for which that is None."""
+    changed = {
+        kind: [pair for name, shape in ir.types(kind).items() if (pair := change(shape, ir.ids(kind)[name]))]
+        for kind in KINDS
+    }
+    shapes: Any = (tuple(shape for shape, _ in changed[kind]) for kind in KINDS)
+    ids = ({shape.name: ids for shape, ids in changed[kind]} for kind in KINDS)
+    return SchemaIR(ir.domain, ir.next_identity_id, SchemaShape(*shapes), Identities(*ids))
 
 
 def restrict_source(text: str, hidden: Set[str]) -> str:
@@ -129,19 +113,12 @@ def restrict_source(text: str, hidden: Set[str]) -> str:
     'node A {}\\nedge E: A -> A\\n'
     """
     plain = _COMMENT.sub(lambda match: match[1] or ("" if match[2] else " "), text)
-    declarations = parse_schema(Source("schema.pg", plain))
-    # Without comments, there is only white space between the keyword of a declaration and its name.
-    starts = [plain.rindex(item.kind, 0, item.name.span.start) for item in declarations]
     parts = [
-        plain[start:end].rstrip() + "\n"
-        for item, start, end in zip(declarations, starts, [*starts[1:], len(plain)], strict=True)
-        if item.kind == "interface" or item.name.text not in hidden
+        text.strip() + "\n"
+        for (kind, name), text in _declarations(plain).items()
+        if kind == "interface" or name not in hidden
     ]
     return _BLANK_LINES.sub(lambda match: match[1] or "\n", "".join(parts))
-
-
-def _without(types: Mapping[str, V], hidden: Set[str]) -> dict[str, V]:
-    return {name: type_ for name, type_ in types.items() if name not in hidden}
 
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(//[^\n]*|/\*.*?\*/)|\w+|[^\w\s]', re.DOTALL)
@@ -189,11 +166,11 @@ def _compose(merged: SchemaIR, sides: Sequence[tuple[str, SchemaIR]]) -> str:
 def _declarations(text: str) -> dict[tuple[Kind, str], str]:
     """Return the text of each declaration, with the comments above it and behind its end."""
     declarations = parse_schema(Source(_FILE, text))
-    tokens = [match for match in _TOKEN.finditer(text) if match[1] is None]
-    starts = [max(match.start() for match in tokens if match.start() < item.name.span.start) for item in declarations]
+    tokens = [match.span() for match in _TOKEN.finditer(text) if match[1] is None]
     cuts = [0]
-    for start in starts[1:]:
-        end = max(match.end() for match in tokens if match.start() < start)
+    for item in declarations[1:]:
+        keyword = bisect_left(tokens, (item.name.span.start, 0)) - 1
+        start, end = tokens[keyword][0], tokens[keyword - 1][1]
         newline = text.find("\n", end, start)
         cuts.append(start if newline < 0 else newline + 1)
     cuts.append(len(text))
@@ -283,14 +260,11 @@ def render_dot(catalog: Catalog) -> str:
     """Return a Graphviz graph: node types as records of their properties, edge types as arrows."""
     lines = ["digraph {", "  node [shape=record];"]
     for node in catalog.nodes.values():
-        properties = "".join(f"{_record_text(_property_text(node, item))}\\l" for item in node.properties.values())
+        texts = (f"{name}: {item.type}{' @key' * (name in node.key)}" for name, item in node.properties.items())
+        properties = "".join(f"{_record_text(text)}\\l" for text in texts)
         lines.append(f'  "{node.name}" [label="{{{node.name}|{properties}}}"];')
     lines += [f'  "{e.source}" -> "{e.target}" [label="{_edge_label(e)}"];' for e in catalog.edges.values()]
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def _property_text(node: NodeType, item: Property) -> str:
-    return f"{item.name}: {item.type}{' @key' if item.name in node.key else ''}"
 
 
 def _record_text(text: str) -> str:

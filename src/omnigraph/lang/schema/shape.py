@@ -112,11 +112,8 @@ class SchemaShape:
     edges: tuple[EdgeShape, ...]
 
     def of(self, kind: Kind) -> tuple[TypeShape, ...]:
-        """Return the types of one kind."""
-        types: dict[Kind, tuple[TypeShape, ...]] = {
-            "interface": self.interfaces, "node": self.nodes, "edge": self.edges,
-        }  # fmt: skip
-        return types[kind]
+        types: tuple[TypeShape, ...] = getattr(self, f"{kind}s")
+        return types
 
 
 def canonical_hash(value: object) -> str:
@@ -150,8 +147,8 @@ class Identities:
     edges: Mapping[str, TypeIds]
 
     def of(self, kind: Kind) -> Mapping[str, TypeIds]:
-        """Return the identities of one kind by type name."""
-        return {"interface": self.interfaces, "node": self.nodes, "edge": self.edges}[kind]
+        ids: Mapping[str, TypeIds] = getattr(self, f"{kind}s")
+        return ids
 
 
 def encode_shape(shape: SchemaShape, identities: Identities | None = None) -> Json:

@@ -13,17 +13,7 @@ from omnigraph.lang.catalog import Constant, Default, MergeRule, PropertyType
 from omnigraph.lang.diagnostic import Finding, Severity, Span, did_you_mean, join_words, nearest_word
 from omnigraph.lang.regular_expressions import SHORTER_PATTERN, find_excess
 from omnigraph.lang.scalars import NUMBERS, ORDERED, PLAIN, RANGES, TIME_FORMS, Family, narrow_float
-from omnigraph.lang.schema.ast import (
-    AnnotationPosition,
-    Argument,
-    Declaration,
-    Draft,
-    Item,
-    Owner,
-    PropertyDeclaration,
-    parse_bound,
-)
-from omnigraph.lang.times import TimeForm
+from omnigraph.lang.schema import ast
 
 _DIGITS_MAX: Final = 20
 
@@ -37,7 +27,7 @@ class DefaultFault(Exception):
         self.hint = hint
 
 
-def read_default(argument: Argument, type_: PropertyType) -> Default:
+def read_default(argument: ast.Argument, type_: PropertyType) -> Default:
     """Return the default of a property; raises `DefaultFault` if the property cannot hold it."""
     if type_.scalar not in PLAIN:
         raise DefaultFault(f"a `{type_}` has no default", "leave it out, and write the value with each entity")
@@ -63,7 +53,7 @@ def _read_call(word: str, type_: PropertyType) -> Default:
     raise DefaultFault(f"`{word}()` is the default of {needs}, not of `{type_}`", f"declare the property as {needs}")
 
 
-def _read_scalar(argument: Argument, type_: PropertyType) -> Constant:
+def _read_scalar(argument: ast.Argument, type_: PropertyType) -> Constant:
     kind, text, family = argument.kind, argument.text, type_.scalar.facts.family
     if type_.enum_values is not None:
         if kind in ("name", "string") and text in type_.enum_values:
@@ -79,7 +69,11 @@ def _read_scalar(argument: Argument, type_: PropertyType) -> Constant:
         return _read_integer(text, type_)
     if family is Family.FLOAT and kind == "number":
         return _read_float(text, type_)
-    raise DefaultFault(f"{_shown(argument)} is not a value of type `{type_}`", _default_hint(family, form))
+    hint = _EXAMPLES[family] if form is None else f'write it as `"{form.example}"`'
+    if form is not None and form.at is not None:
+        hint += ", or use `now()`"
+    shown = f'"{text}"' if kind == "string" else text
+    raise DefaultFault(f"`{shown}` is not a value of type `{type_}`", hint)
 
 
 _EXAMPLES: Final = {
@@ -88,12 +82,6 @@ _EXAMPLES: Final = {
     Family.INTEGER: "write an integer, such as `0`",
     Family.FLOAT: "write a number, such as `0.5`",
 }
-
-
-def _default_hint(family: Family, form: TimeForm | None) -> str:
-    if form is None:
-        return _EXAMPLES[family]
-    return f'write it as `"{form.example}"`' + ("" if form.at is None else ", or use `now()`")
 
 
 def _read_integer(text: str, type_: PropertyType) -> int:
@@ -116,10 +104,6 @@ def _read_float(text: str, type_: PropertyType) -> float:
     return value
 
 
-def _shown(argument: Argument) -> str:
-    return f'`"{argument.text}"`' if argument.kind == "string" else f"`{argument.text}`"
-
-
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
 KNOWN_ANNOTATIONS: Final = (
     "default", "description", "embed", "index", "instruction", "key", "merge", "rename_from", "unique",
@@ -131,7 +115,7 @@ _FORMS: Final = {
 }
 
 
-def check_annotations(draft: Draft) -> Iterator[Finding]:
+def check_annotations(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S11 to S18; an inherited property is checked where it is written."""
     for owner in draft.owners:
         declaration = owner.declaration
@@ -150,7 +134,7 @@ def check_annotations(draft: Draft) -> Iterator[Finding]:
             yield from _check_embed(owner, member.property)
 
 
-def _check_texts(annotations: tuple[Item, ...]) -> Iterator[Finding]:
+def _check_texts(annotations: tuple[ast.Item, ...]) -> Iterator[Finding]:
     words: set[str] = set()
     for item in annotations:
         if item.word not in ("rename_from", "description", "instruction"):
@@ -167,7 +151,7 @@ def _check_texts(annotations: tuple[Item, ...]) -> Iterator[Finding]:
         words.add(item.word)
 
 
-def _check_property(owner: Owner, property_: PropertyDeclaration) -> Iterator[Finding]:
+def _check_property(owner: ast.Owner, property_: ast.PropertyDeclaration) -> Iterator[Finding]:
     name, type_ = property_.name.text, property_.type.type
     words: set[str] = set()
     for item in property_.annotations:
@@ -191,7 +175,7 @@ def _check_property(owner: Owner, property_: PropertyDeclaration) -> Iterator[Fi
             yield Finding("S15", message, item.span, hint)
 
 
-def _check_embed(owner: Owner, property_: PropertyDeclaration) -> Iterator[Finding]:
+def _check_embed(owner: ast.Owner, property_: ast.PropertyDeclaration) -> Iterator[Finding]:
     items, type_ = property_.annotated("embed"), property_.type.type
     if not items or owner.declaration.kind == "edge" or type_.is_list or type_.is_blob:
         return
@@ -210,8 +194,7 @@ def _check_embed(owner: Owner, property_: PropertyDeclaration) -> Iterator[Findi
         yield from _check_embed_source(owner, item)
 
 
-def _check_embed_source(owner: Owner, item: Item) -> Iterator[Finding]:
-    assert item.arguments is not None
+def _check_embed_source(owner: ast.Owner, item: ast.Item) -> Iterator[Finding]:
     name, span = item.arguments[0].text, item.arguments[0].span
     member = owner.members.get(name)
     if member is None:
@@ -224,14 +207,14 @@ def _check_embed_source(owner: Owner, item: Item) -> Iterator[Finding]:
         yield Finding("S18", message, span)
 
 
-def check_unknown_annotations(draft: Draft) -> Iterator[Finding]:
+def check_unknown_annotations(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S32 for each unknown annotation that the accepted schema does not have at the same position."""
     for position, item in _unknown(draft):
         if position not in draft.legacy:
             yield Finding("S32", f"there is no annotation `@{item.word}`", item.span, _hint(item.word))
 
 
-def note_legacy_annotations(draft: Draft) -> Iterator[Finding]:
+def note_legacy_annotations(draft: ast.Draft) -> Iterator[Finding]:
     """Yield a note for each unknown annotation that stays because it was accepted before."""
     for position, item in _unknown(draft):
         if position in draft.legacy:
@@ -240,18 +223,18 @@ def note_legacy_annotations(draft: Draft) -> Iterator[Finding]:
             yield Finding("S29", message, item.span, hint, Severity.INFO)
 
 
-def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPosition, Item]]:
+def _unknown(draft: ast.Draft) -> Iterator[tuple[ast.AnnotationPosition, ast.Item]]:
     for owner in draft.owners:
         type_ = owner.declaration
-        parts: tuple[Declaration | PropertyDeclaration, ...] = (type_, *type_.properties)
+        parts: tuple[ast.Declaration | ast.PropertyDeclaration, ...] = (type_, *type_.properties)
         for declared in parts:
             property_name = None if declared is type_ else _former_name(declared)
             for item in declared.annotations:
                 if item.word not in KNOWN_ANNOTATIONS:
-                    yield AnnotationPosition(type_.kind, _former_name(type_), property_name, item.word), item
+                    yield ast.AnnotationPosition(type_.kind, _former_name(type_), property_name, item.word), item
 
 
-def _former_name(declared: Declaration | PropertyDeclaration) -> str:
+def _former_name(declared: ast.Declaration | ast.PropertyDeclaration) -> str:
     """Return the name under which the accepted schema has this, if it has it."""
     return declared.text_of("rename_from") or declared.name.text
 
@@ -264,20 +247,20 @@ def _hint(word: str) -> str:
     return _FORMS.get(near) or f"did you mean `@{near}`?"
 
 
-def note_inert(draft: Draft) -> Iterator[Finding]:
+def note_inert(draft: ast.Draft) -> Iterator[Finding]:
     """Yield a note for every range that nothing can satisfy."""
     for owner in draft.owners:
         for item in owner.declaration.constraints:
-            bounds = (item.arguments or ())[-1]
+            bounds = item.arguments[-1]
             if item.word != "range" or bounds.low is None or bounds.high is None:
                 continue
-            low, high = parse_bound(bounds.low), parse_bound(bounds.high)
+            low, high = ast.parse_bound(bounds.low), ast.parse_bound(bounds.high)
             if low is not None and high is not None and low > high:
                 message = "no value can be within this range: its lower bound is above its upper bound"
                 yield Finding("S29", message, bounds.span, severity=Severity.WARNING)
 
 
-def check_defaults(draft: Draft) -> Iterator[Finding]:
+def check_defaults(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S14 and S33; an inherited property is checked where it is written."""
     for owner in draft.owners:
         for item in owner.declaration.annotated("default"):
@@ -288,7 +271,7 @@ def check_defaults(draft: Draft) -> Iterator[Finding]:
                 yield from _check_default(property_, item, index)
 
 
-def _check_default(property_: PropertyDeclaration, item: Item, index: int) -> Iterator[Finding]:
+def _check_default(property_: ast.PropertyDeclaration, item: ast.Item, index: int) -> Iterator[Finding]:
     name = property_.name.text
     if index > 0:
         yield Finding("S33", f"`@default` is given twice for `{name}`", item.span, "keep one of them")
@@ -313,31 +296,27 @@ ENDS: Final = ("src", "dst")
 _ID_HINT: Final = "`id` is always unique and indexed; it needs no constraint"
 
 
-def check_constraints(draft: Draft) -> Iterator[Finding]:
+def check_constraints(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S19 to S24, for every owner."""
     for owner in draft.owners:
-        if owner.declaration.kind != "interface":
+        kind, name = owner.declaration.kind, owner.declaration.name.text
+        if kind != "interface":
             yield from _check_keys(owner)
         for item in owner.declaration.constraints:
-            if owner.declaration.kind == "edge" and item.word in ("range", "check"):
+            if kind == "edge" and item.word in ("range", "check"):
                 yield Finding("S23", f"`@{item.word}` works on nodes only", item.span)
                 continue
-            for argument in item.arguments or ():
-                if owner.declaration.kind == "edge" and argument.text in ENDS:
+            for argument in item.arguments:
+                if kind == "edge" and argument.text in ENDS:
                     continue
                 if argument.kind == "name":
                     yield from _check_argument(owner, item, argument)
                 elif argument.kind == "end" and item.word in ("key", "unique", "index"):
-                    yield from _check_end(owner, item, argument)
+                    message = f"`@{item.word}` names `@{argument.text}`, which `{name}` does not have"
+                    yield Finding("S19", message, argument.span, _unknown_end_hint(owner, argument.text))
 
 
-def _check_end(owner: Owner, item: Item, argument: Argument) -> Iterator[Finding]:
-    name = argument.text
-    message = f"`@{item.word}` names `@{name}`, which `{owner.declaration.name.text}` does not have"
-    yield Finding("S19", message, argument.span, _unknown_end_hint(owner, name))
-
-
-def _unknown_end_hint(owner: Owner, name: str) -> str | None:
+def _unknown_end_hint(owner: ast.Owner, name: str) -> str | None:
     if name == "id":
         return _ID_HINT
     if name in owner.members:
@@ -347,7 +326,7 @@ def _unknown_end_hint(owner: Owner, name: str) -> str | None:
     return "the ends of an edge are `@src` and `@dst`"
 
 
-def _check_argument(owner: Owner, item: Item, argument: Argument) -> Iterator[Finding]:
+def _check_argument(owner: ast.Owner, item: ast.Item, argument: ast.Argument) -> Iterator[Finding]:
     name = argument.text
     member = owner.members.get(name)
     if member is None:
@@ -368,14 +347,14 @@ def _check_argument(owner: Owner, item: Item, argument: Argument) -> Iterator[Fi
         yield _bad_key(name, type_, argument.span)
 
 
-def _check_pattern(item: Item) -> Iterator[Finding]:
+def _check_pattern(item: ast.Item) -> Iterator[Finding]:
     """Yield S24 for a pattern that is too large; one that is malformed is found by the first write."""
-    for argument in item.arguments or ():
+    for argument in item.arguments:
         if argument.kind == "string" and (reason := find_excess(argument.text)) is not None:
             yield Finding("S24", f"the pattern of `@check` is too large: {reason}", argument.span, SHORTER_PATTERN)
 
 
-def _unknown_hint(owner: Owner, name: str) -> str | None:
+def _unknown_hint(owner: ast.Owner, name: str) -> str | None:
     if owner.declaration.kind == "edge" and name in ("from", "to"):
         return f"the endpoints of an edge are called `src` and `dst`: write `{'src' if name == 'from' else 'dst'}`"
     if name == "id":
@@ -383,7 +362,7 @@ def _unknown_hint(owner: Owner, name: str) -> str | None:
     return did_you_mean(name, owner.members)
 
 
-def _check_keys(owner: Owner) -> Iterator[Finding]:
+def _check_keys(owner: ast.Owner) -> Iterator[Finding]:
     keys: list[Span] = []
     for member in sorted(owner.members.values(), key=lambda member: member.via is None):
         for item in member.property.annotated("key")[:1]:
@@ -414,7 +393,7 @@ _RULES: Final = tuple(rule.value for rule in MergeRule)
 _OF_TYPES: Final = (MergeRule.OURS, MergeRule.THEIRS, MergeRule.FAIL)
 
 
-def check_merge_rules(draft: Draft) -> Iterator[Finding]:
+def check_merge_rules(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S30 and S31; an inherited property is checked where it is written."""
     for owner in draft.owners:
         for item in owner.declaration.annotated("merge"):
@@ -432,7 +411,7 @@ def check_merge_rules(draft: Draft) -> Iterator[Finding]:
             yield from _check_form(items)
 
 
-def _check_form(items: tuple[Item, ...]) -> Iterator[Finding]:
+def _check_form(items: tuple[ast.Item, ...]) -> Iterator[Finding]:
     for index, item in enumerate(items):
         word = item.value or ""
         if index > 0:

@@ -10,18 +10,7 @@ from typing import Final
 
 from omnigraph.lang.catalog import TEXT
 from omnigraph.lang.diagnostic import Finding, Span, did_you_mean
-from omnigraph.lang.schema.ast import (
-    COUNT_MAX,
-    Declaration,
-    Draft,
-    Item,
-    Member,
-    Owner,
-    PropertyDeclaration,
-    Word,
-    parse_bound,
-    parse_count,
-)
+from omnigraph.lang.schema import ast
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 RESERVED_NAMES: Final = frozenset(
@@ -29,7 +18,7 @@ RESERVED_NAMES: Final = frozenset(
 )
 
 
-def check_values(draft: Draft) -> Iterator[Finding]:
+def check_values(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S2 to S7."""
     for owner in draft.owners:
         declaration = owner.declaration
@@ -41,7 +30,7 @@ def check_values(draft: Draft) -> Iterator[Finding]:
             yield from _check_arguments(item)
 
 
-def _check_property(property_: PropertyDeclaration) -> Iterator[Finding]:
+def _check_property(property_: ast.PropertyDeclaration) -> Iterator[Finding]:
     name, type_ = property_.name, property_.type
     if name.text in RESERVED_NAMES:
         hint = "the storage format uses this name for a column of its own; choose another"
@@ -59,20 +48,18 @@ def _check_property(property_: PropertyDeclaration) -> Iterator[Finding]:
         values.add(value.text)
 
 
-def _check_cardinality(item: Item) -> Iterator[Finding]:
-    assert item.arguments is not None
+def _check_cardinality(item: ast.Item) -> Iterator[Finding]:
     bounds = item.arguments[0]
-    low = parse_count(bounds.low or "0")
-    high = parse_count(bounds.high) if bounds.high is not None else COUNT_MAX
+    low = ast.parse_count(bounds.low or "0")
+    high = ast.parse_count(bounds.high) if bounds.high is not None else ast.COUNT_MAX
     if low is None or high is None:
-        yield Finding("S6", f"a cardinality bound is at most {COUNT_MAX}", bounds.span)
+        yield Finding("S6", f"a cardinality bound is at most {ast.COUNT_MAX}", bounds.span)
     elif low > high:
         message = f"the minimum {low} is greater than the maximum {high}"
         yield Finding("S6", message, bounds.span, f"did you mean `@card({high}..{low})`?")
 
 
-def _check_arguments(item: Item) -> Iterator[Finding]:
-    assert item.arguments is not None
+def _check_arguments(item: ast.Item) -> Iterator[Finding]:
     if item.word in ("key", "unique", "index"):
         for argument in item.arguments:
             if argument.kind not in ("name", "end"):
@@ -89,11 +76,11 @@ def _check_arguments(item: Item) -> Iterator[Finding]:
         yield Finding("S7", f"`@{item.word}` takes a property name and a {expected}", span, f"write {form}")
         return
     bounds = item.arguments[1]
-    if any(text is not None and parse_bound(text) is None for text in (bounds.low, bounds.high)):
+    if any(text is not None and ast.parse_bound(text) is None for text in (bounds.low, bounds.high)):
         yield Finding("S7", "a bound of `@range` is too large for a 64-bit float", bounds.span)
 
 
-def check_names(draft: Draft) -> Iterator[Finding]:
+def check_names(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S25 to S28."""
     first_offsets: dict[tuple[str, str], int] = {}
     edge_words: dict[str, str] = {}
@@ -116,7 +103,7 @@ def check_names(draft: Draft) -> Iterator[Finding]:
         yield from _check_properties(declaration)
 
 
-def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Finding]:
+def _check_endpoints(draft: ast.Draft, declaration: ast.Declaration) -> Iterator[Finding]:
     for word in (declaration.source, declaration.target):
         if word is not None and word.text not in draft.nodes:
             message = f"endpoint `{word.text}` of edge `{declaration.name.text}` is not a node type"
@@ -126,7 +113,7 @@ def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Finding
             yield Finding("S26", message, word.span, hint)
 
 
-def _check_properties(declaration: Declaration) -> Iterator[Finding]:
+def _check_properties(declaration: ast.Declaration) -> Iterator[Finding]:
     names: set[str] = set()
     for property_ in declaration.properties:
         name, span = property_.name.text, property_.name.span
@@ -141,9 +128,9 @@ def _check_properties(declaration: Declaration) -> Iterator[Finding]:
         names.add(name)
 
 
-def _is_declared_id(declaration: Declaration, property_: PropertyDeclaration) -> bool:
+def _is_declared_id(declaration: ast.Declaration, property_: ast.PropertyDeclaration) -> bool:
     """Return True if a property is the id of a node by another name: a text, and the whole key."""
-    keys = [item.arguments or () for item in declaration.constraints if item.word == "key"]
+    keys = [item.arguments for item in declaration.constraints if item.word == "key"]
     is_key = bool(property_.annotated("key")) or ["id"] in [[argument.text for argument in key] for key in keys]
     is_plain = property_.type.type == TEXT and not property_.annotated("default")
     return declaration.kind == "node" and is_key and is_plain
@@ -159,7 +146,7 @@ def _reserved_id(kind: str, span: Span) -> Finding:
     return Finding("S28", message, span, hint)
 
 
-def check_interfaces(draft: Draft) -> Iterator[Finding]:
+def check_interfaces(draft: ast.Draft) -> Iterator[Finding]:
     """Yield S8, S9 and S10, at the node that implements the interfaces."""
     for owner in draft.owners:
         for word in owner.declaration.implements:
@@ -174,7 +161,9 @@ def check_interfaces(draft: Draft) -> Iterator[Finding]:
                 yield from _compare(owner, word, owner.members[name], contributed.property)
 
 
-def _compare(owner: Owner, word: Word, member: Member, contributed: PropertyDeclaration) -> Iterator[Finding]:
+def _compare(
+    owner: ast.Owner, word: ast.Word, member: ast.Member, contributed: ast.PropertyDeclaration
+) -> Iterator[Finding]:
     if member.property is contributed:
         return
     name = contributed.name.text
@@ -195,7 +184,7 @@ def _compare(owner: Owner, word: Word, member: Member, contributed: PropertyDecl
         yield Finding("S10", message, word.span, hint)
 
 
-def _meaning(property_: PropertyDeclaration) -> frozenset[object]:
+def _meaning(property_: ast.PropertyDeclaration) -> frozenset[object]:
     return frozenset(
         (item.word, item.value, frozenset((keyword.key, keyword.text) for keyword in item.keywords))
         for item in property_.annotations
