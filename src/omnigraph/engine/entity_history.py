@@ -7,7 +7,8 @@ the walk skips the commits after it by bisection instead of reading them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -18,7 +19,7 @@ from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.changes.commit_diff import States, image_texts
 from omnigraph.engine.changes.row_diff import changed_columns, row_image
-from omnigraph.engine.entity_lookup import entity_id, find_type
+from omnigraph.engine.entity_lookup import ENDS, entity_id, find_type
 from omnigraph.engine.history import public_commits
 from omnigraph.engine.past_schemas import NOW
 from omnigraph.engine.revisions import AsOf
@@ -27,26 +28,16 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import EdgeType, Type
 from omnigraph.lang.scalars import readable
-from omnigraph.limits import ENTITY_LOG_COMMITS, ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
+from omnigraph.limits import ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
-from omnigraph.manifest.model import MAIN, Commit, Pin
+from omnigraph.manifest.model import Commit, Pin
 from omnigraph.public_values import EntityChange, EntityLog, PropertyBlame, PropertyOrigin
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, find_rows
 from omnigraph.store.read.version_diff import row_version
 
-_ENDS: Final[Mapping[str, str]] = {"src": "from", "dst": "to"}
 
-
-def log(
-    session: GraphSession,
-    type_name: str,
-    key: object,
-    *,
-    branch: str = MAIN,
-    at: AsOf | None = None,
-    limit: int = ENTITY_LOG_COMMITS,
-) -> EntityLog:
+def log(session: GraphSession, type_name: str, key: object, branch: str, at: AsOf | None, limit: int) -> EntityLog:
     """Return the commits that changed an entity, newest first, with the entity before and after each."""
     check_type("limit", limit, int)
     if limit < 1:
@@ -67,9 +58,7 @@ def log(
     return EntityLog(walk.type_.name, walk.entity_id, tuple(entries), walk.is_complete)
 
 
-def blame(
-    session: GraphSession, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None
-) -> PropertyBlame:
+def blame(session: GraphSession, type_name: str, key: object, branch: str, at: AsOf | None) -> PropertyBlame:
     """Return, for each property of an entity, the commit that set its value; nothing if there is no such entity."""
     walk = _Walk(session, type_name, key, branch, at)
     image, origins = walk.origins()
@@ -130,7 +119,7 @@ class _Walk:
         self.type_: Type = find_type(view.catalog, self.type_name)
         self.entity_id = entity_id(self.type_, self.key)
         self._names = {
-            **(_ENDS if isinstance(self.type_, EdgeType) else {}),
+            **(ENDS if isinstance(self.type_, EdgeType) else {}),
             **{name: name for name in self.type_.properties},
         }
         kernel, snapshot = self.session.kernel, view.snapshot
@@ -240,14 +229,8 @@ class _Walk:
             if not self._is_within(run[probe], row.pin, since):
                 break
             good, step = probe, 2 * step
-        bad = probe
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._is_within(run[middle], row.pin, since):
-                good = middle
-            else:
-                bad = middle
-        return run[good]
+        between = range(good + 1, probe)
+        return run[good + bisect_left(between, True, key=lambda i: not self._is_within(run[i], row.pin, since))]
 
     def _extend(self, run: list[Commit], index: int) -> None:
         """Add first parents to a run until it has an index, unless it ends before."""
