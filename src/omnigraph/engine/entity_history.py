@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import orjson
@@ -72,13 +73,20 @@ def blame(session: GraphSession, type_name: str, key: object, branch: str, at: A
     return PropertyBlame(walk.type_.name, walk.entity_id, tuple(properties))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Row:
-    """The entity in one state: where its type is pinned, and its row there, if it exists."""
+    """The entity in one state: where its type is pinned, and its row there, which is looked up when it is asked for."""
 
     pin: Pin
     dataset: Dataset
-    row_id: int | None
+    entity_id: str
+
+    @cached_property
+    def row_id(self) -> int | None:
+        """None if there is no such entity."""
+        ids: Any = pa.array([self.entity_id], pa.string())
+        rows = find_rows(self.dataset, ["id"], {"id": ids}).column(ROW_ID).to_pylist()
+        return rows[0] if rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +253,7 @@ class _Walk:
 
     def _is_within(self, commit: Commit, pin: Pin, since: int) -> bool:
         try:
-            other = self._row(commit, commit.branch, is_looked_up=False).pin
+            other = self._row(commit, commit.branch).pin
         except _Unreadable:
             # The run ends where states are gone; what is before is found to be unreadable step by step.
             return False
@@ -269,18 +277,16 @@ class _Walk:
         """Return the entity at a parent of a commit; the first one is authorized by the branch of the commit."""
         return self._row(parent, (commit if parent.commit_id == commit.parent else parent).branch)
 
-    def _row(self, commit: Commit, authority: BranchId | None, *, is_looked_up: bool = True) -> _Row:
+    def _row(self, commit: Commit, authority: BranchId | None) -> _Row:
         """Return the entity at a commit, authorized by a branch."""
-        cached = self._rows.get((commit.commit_id, authority))
-        if cached is not None and (cached.row_id != _NOT_LOOKED_UP or not is_looked_up):
-            return cached
-        if len(self._rows) >= ENTITY_LOG_STATES_MAX:
-            raise _Unreadable
-        row = self._read_row(commit, authority, is_looked_up)
-        self._rows[commit.commit_id, authority] = row
-        return row
+        key = commit.commit_id, authority
+        if key not in self._rows:
+            if len(self._rows) >= ENTITY_LOG_STATES_MAX:
+                raise _Unreadable
+            self._rows[key] = self._read_row(commit, authority)
+        return self._rows[key]
 
-    def _read_row(self, commit: Commit, authority: BranchId | None, is_looked_up: bool) -> _Row:
+    def _read_row(self, commit: Commit, authority: BranchId | None) -> _Row:
         session = self.session
         if authority != self._start_branch and session.policy is not ALLOW_ALL:
             names = session.kernel.all_names_of([authority])[authority]
@@ -296,11 +302,7 @@ class _Walk:
             if error.code != "graph.version_reclaimed":
                 raise
             raise _Unreadable from error
-        if not is_looked_up:
-            return _Row(pin, dataset, _NOT_LOOKED_UP)
-        ids: Any = pa.array([self.entity_id], pa.string())
-        rows = find_rows(dataset, ["id"], {"id": ids}).column(ROW_ID).to_pylist()
-        return _Row(pin, dataset, rows[0] if rows else None)
+        return _Row(pin, dataset, self.entity_id)
 
     def _changed(self, before: _Row, after: _Row) -> tuple[str, ...]:
         """Return the names of properties that differ between two states, sorted; all if only one has the entity."""
@@ -324,9 +326,6 @@ class _Walk:
             if not types[name].is_blob
         }
         return image | {"properties": properties}
-
-
-_NOT_LOOKED_UP: Final = -1
 
 
 # Commits that may change the schema, as merges do: the type may be absent before or after them, and then reads as an
