@@ -1,5 +1,6 @@
 """OmniGraph: a typed property graph on open Lance datasets, with a Spark data pipeline."""
 
+# ruff: noqa: F405 - the errors
 from __future__ import annotations
 
 from importlib import import_module
@@ -19,49 +20,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.query.physical_plan import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema import Schema
-    from omnigraph.errors import (
-        ArithmeticOverflow,
-        BlobNotFound,
-        BranchExists,
-        BranchNotFound,
-        BudgetExceeded,
-        ChangeFeedGap,
-        CommitNotFound,
-        ConflictError,
-        CursorRejected,
-        DataError,
-        DriftDetected,
-        Effect,
-        GraphError,
-        GraphExists,
-        GraphNotFound,
-        GraphReadOnly,
-        JobExists,
-        KeyConflict,
-        LimitExceeded,
-        MergeConflict,
-        OmniGraphError,
-        OutputError,
-        PipelineError,
-        PipelineRenamed,
-        PipelineUnavailable,
-        PolicyDenied,
-        PolicyError,
-        PreconditionFailed,
-        QueryCancelled,
-        QueryNotFound,
-        ReachabilityDisputed,
-        ReadSetChanged,
-        SchemaBoundary,
-        ServerUnreachable,
-        StorageError,
-        StorageKind,
-        TagExists,
-        TagNotFound,
-        UnsafeStore,
-        UsageError,
-        VersionMismatch,
-    )
+    from omnigraph.errors import *  # noqa: F403 - `__all__` says which of them are public
     from omnigraph.graph import Graph, check_store, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
     from omnigraph.graph_reads import GraphAt
     from omnigraph.lang.diagnostic import LanguageError

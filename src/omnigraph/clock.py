@@ -36,7 +36,6 @@ def storage_us(modified_us: int) -> int:
 
 
 def pause(seconds: float) -> None:
-    """Sleep."""
     _pause(seconds)
 
 

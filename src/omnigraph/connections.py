@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 
 
@@ -52,7 +53,5 @@ def connect(
     return open_graph(address, actor=actor)
 
 
-def _misplaced(argument: str, reason: str) -> Exception:
-    from omnigraph.errors import UsageError
-
+def _misplaced(argument: str, reason: str) -> UsageError:
     return UsageError(f"`{argument}` does not fit this address: {reason}; omit it", argument=argument)

@@ -99,7 +99,6 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[object]], note: str
 
 
 def html_text(text: str) -> str:
-    """Return text as preformatted HTML."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
@@ -176,7 +175,6 @@ def printable(text: str) -> str:
 
 
 def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
-    """Shorten a text to a width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
@@ -189,7 +187,6 @@ def display_width(text: str) -> int:
 
 
 def pad_right(text: str, width: int) -> str:
-    """Fill a text up with spaces."""
     return text + " " * (width - display_width(text))
 
 

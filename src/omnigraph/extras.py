@@ -29,19 +29,12 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
 def requiring_extra(purpose: str, otherwise: str = "", error: type[OmniGraphError] = UsageError) -> Iterator[None]:
     """Turn the import error of a library of an extra into a coded error that says how to install it.
 
-    Args:
-        purpose: What needs the library, in the plural, such as `policies`.
-        otherwise: A sentence on how to do without.
-        error: The class of the error.
+    `purpose` says in the plural what needs the library, and `otherwise` in a sentence how to do without.
 
-    Raises:
-        OmniGraphError: A library of an extra is missing.
-
-    Example:
-        >>> with requiring_extra("shells"):
-        ...     raise ModuleNotFoundError("No module named 'pygls'", name="pygls")
-        Traceback (most recent call last):
-        omnigraph.errors.UsageError: shells need `pygls`, which is not installed; run `pip install 'omnigraph[lsp]'`
+    >>> with requiring_extra("shells"):
+    ...     raise ModuleNotFoundError("No module named 'pygls'", name="pygls")
+    Traceback (most recent call last):
+    omnigraph.errors.UsageError: shells need `pygls`, which is not installed; run `pip install 'omnigraph[lsp]'`
     """
     try:
         yield

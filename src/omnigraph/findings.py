@@ -24,7 +24,6 @@ class Finding(PublicValue):
     column: int | None = None
 
     def render(self) -> str:
-        """Return the finding on a line."""
         position = self.path if self.line is None else f"{self.path} (line {self.line}, column {self.column})"
         return f"{self.severity}[{self.code}]: {position}: {self.message}"
 
@@ -40,7 +39,6 @@ def warning(code: str, path: str, message: str) -> Finding:
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:
-    """Return True if any finding is an error."""
     return any(finding.severity == "error" for finding in findings)
 
 
@@ -62,5 +60,4 @@ class ClusterError(OmniGraphError):
 
 
 def cluster_error(code: str, path: str, message: str) -> ClusterError:
-    """Return the error of a single finding."""
     return ClusterError.of([error(code, path, message)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -266,7 +267,8 @@ class Graph(GraphHistory):
         """
         from omnigraph.spark.executors import RunnerChoice
 
-        return self._with_session(self._session.running_on(RunnerChoice(engine, master, spark), progress))
+        runners = RunnerChoice(engine, master, spark)
+        return self._with_session(replace(self._session, runners=runners, progress=progress))
 
     def _with_session(self, session: GraphSession) -> Graph:
         other = Graph.__new__(Graph)

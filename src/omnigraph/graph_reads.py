@@ -9,7 +9,7 @@ from omnigraph import clock
 from omnigraph.docstrings import inherit_docs
 from omnigraph.engine import export, history
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.entity_lookup import Blob, blob
+from omnigraph.engine.entity_lookup import Blob, find_blob, find_entity
 from omnigraph.engine.export import ExportFormat
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
@@ -117,9 +117,8 @@ class GraphReads(GraphProtocol):
     def get(
         self, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None, names: Naming = NOW
     ) -> dict[str, Any] | None:
-        from omnigraph.engine.entity_lookup import get_entity
-
-        return get_entity(self._session.view(branch, at, names=names), type_name, key)
+        rows = find_entity(self._session.view(branch, at, names=names), type_name, key).rows()
+        return rows[0] if rows else None
 
     def to_networkx(
         self, *, types: Sequence[str] | None = None, branch: str = MAIN, at: AsOf | None = None, names: Naming = NOW
@@ -142,9 +141,7 @@ class GraphReads(GraphProtocol):
             >>> graph.to_networkx().number_of_edges()
             1
         """
-        from omnigraph.engine.export import to_networkx
-
-        return to_networkx(self._session.view(branch, at, names=names), types)
+        return export.to_networkx(self._session.view(branch, at, names=names), types)
 
     def show(
         self,
@@ -209,9 +206,7 @@ class GraphReads(GraphProtocol):
     ) -> Blob:
         check_type("type_name", type_name, str)
         check_type("property_name", property_name, str)
-        return blob(
-            self._session, type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names
-        )
+        return find_blob(self._session.view(branch, at, names=names), entity, type_name, entity_id, property_name)
 
 
 @inherit_docs(GraphProtocol)
@@ -219,7 +214,7 @@ class GraphHistory(GraphReads):
     """The methods of `Graph` that read its history; `GraphProtocol` has the rest of their docstrings."""
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
-        return history.commits(self._session, branch, limit=limit, before=before)
+        return history.commits(self._session, branch, limit, before)
 
     def commit(self, at: AsOf, branch: str = MAIN) -> Commit:
         return history.commit(self._session, at, branch)
@@ -235,12 +230,12 @@ class GraphHistory(GraphReads):
     ) -> EntityLog:
         from omnigraph.engine.entity_history import log
 
-        return log(self._session, type_name, key, branch=branch, at=at, limit=limit)
+        return log(self._session, type_name, key, branch, at, limit)
 
     def blame(self, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None) -> PropertyBlame:
         from omnigraph.engine.entity_history import blame
 
-        return blame(self._session, type_name, key, branch=branch, at=at)
+        return blame(self._session, type_name, key, branch, at)
 
     def operation(self, operation_id: str) -> Operation:
         return history.operation(self._session, operation_id)

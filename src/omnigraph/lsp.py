@@ -79,8 +79,6 @@ class Tools:
             self._server.feature(method, options.get(method))(_as_function(handler))
         return self._server
 
-    # -- settings and documents --------------------------------------------------------------------------------
-
     def _initialize(self, params: Any) -> None:
         self._read_setting(params.initialization_options)
 
@@ -108,8 +106,6 @@ class Tools:
             return None
         # An open schema is read as it is in the editor.
         return _cached_schema(self._source(uris.from_fs_path(str(schema))))
-
-    # -- diagnostics -------------------------------------------------------------------------------------------
 
     def _did_change(self, params: Any) -> None:
         uri = params.text_document.uri
@@ -139,8 +135,6 @@ class Tools:
             code=finding.code,
             source="omnigraph",
         )
-
-    # -- requests ----------------------------------------------------------------------------------------------
 
     def _hover(self, params: Any) -> Any:
         uri = params.text_document.uri
@@ -185,8 +179,6 @@ class Tools:
             return []
         return [types.TextEdit(self._range(uri, Span(0, len(source.text))), text)]
 
-    # -- positions ---------------------------------------------------------------------------------------------
-
     def _offset(self, params: Any) -> int:
         """Return the offset of a position, whose column counts the units of the client."""
         source, position = self._source(params.text_document.uri), params.position
@@ -223,12 +215,9 @@ def _member(value: Any, name: str) -> Any:
 
 
 def find_schema(query: Path, root: Path | None, configured: str | None) -> Path | None:
-    """Return the schema of a query file, or None if there is none.
+    """Return the schema of a query file, or None: as `configured` relative to `root`, else found in a folder up to it.
 
-    Args:
-        query: The `.gq` file.
-        root: The folder that is open in the editor; the search ends there.
-        configured: The setting of the editor, relative to `root`; it wins over the search.
+    `root` is the folder that is open in the editor.
     """
     if configured:
         path = Path(configured).expanduser()

@@ -7,7 +7,7 @@ have to start fast.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, StrEnum
 from functools import cache
@@ -86,12 +86,6 @@ class PublicValue:
         return cls(**{member.attribute: _decode(member.kind, data[member.name]) for member in stored})
 
 
-def members(kind: type[PublicValue]) -> tuple[Member, ...]:
-    """Return the members of a value's JSON object."""
-    return _members(cast(Hashable, kind))
-
-
-@cache
 def _members(kind: Any) -> tuple[Member, ...]:
     names = {item.name: item.metadata.get(_WIRE_NAME, item.name) for item in fields(kind)}
     hints = {name: hint for name, hint in get_type_hints(kind).items() if ClassVar not in (hint, get_origin(hint))}
@@ -100,6 +94,10 @@ def _members(kind: Any) -> tuple[Member, ...]:
         for attribute, name in kind.computed.items()
     ]
     return (*(Member(names.get(name, name), name, hint, False) for name, hint in hints.items()), *computed)
+
+
+# The members of the JSON object of a kind of `PublicValue`.
+members: Callable[[Any], tuple[Member, ...]] = cache(_members)
 
 
 def _encode(value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Final
 from omnigraph.errors import UsageError
 
 _SECRET_CHARACTERS_MIN: Final = 6
+_SCHEMES: Final = {"AWS": "s3", "GOOGLE": "gs", "AZURE": "az"}
 _SIGNATURE: Final = re.compile(r"([?&](?:sig|X-Goog-Signature|X-Amz-Signature)=)[^&\s\"'`<>,]+")
 
 
@@ -22,16 +23,19 @@ _SIGNATURE: Final = re.compile(r"([?&](?:sig|X-Goog-Signature|X-Amz-Signature)=)
 class Setting:
     """One variable: its default, the values it may take (empty: any), and what it does.
 
-    `scheme` is that of the addresses whose store it belongs to: tasks on other machines get it from their driver. A
-    secret never appears in a message.
+    A secret never appears in a message.
     """
 
     name: str
     default: str
     summary: str
     choices: tuple[str, ...] = ()
-    scheme: str = ""
     is_secret: bool = False
+
+    @property
+    def scheme(self) -> str:
+        """That of the addresses whose store it belongs to: tasks on other machines get it from their driver."""
+        return _SCHEMES.get(self.name.partition("_")[0], "")
 
 
 _TABLE = (
@@ -71,76 +75,54 @@ _TABLE = (
         "`on`: errors of the data source come with their Python traceback; `off`: with code and message.",
         ("on", "off"),
     ),
-    Setting("AWS_REGION", "us-east-1", "Region of `s3://` graphs.", scheme="s3"),
-    Setting("AWS_ACCESS_KEY_ID", "", "Access key of `s3://` graphs.", scheme="s3"),
-    Setting("AWS_SECRET_ACCESS_KEY", "", "Secret key of `s3://` graphs.", scheme="s3", is_secret=True),
-    Setting(
-        "AWS_SESSION_TOKEN",
-        "",
-        "Session token of `s3://` graphs, if the keys are temporary.",
-        scheme="s3",
-        is_secret=True,
-    ),
-    Setting("AWS_ENDPOINT_URL", "", "Endpoint of an S3-compatible store.", scheme="s3"),
-    Setting("AWS_ENDPOINT_URL_S3", "", "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`.", scheme="s3"),
+    Setting("AWS_REGION", "us-east-1", "Region of `s3://` graphs."),
+    Setting("AWS_ACCESS_KEY_ID", "", "Access key of `s3://` graphs."),
+    Setting("AWS_SECRET_ACCESS_KEY", "", "Secret key of `s3://` graphs.", is_secret=True),
+    Setting("AWS_SESSION_TOKEN", "", "Session token of `s3://` graphs, if the keys are temporary.", is_secret=True),
+    Setting("AWS_ENDPOINT_URL", "", "Endpoint of an S3-compatible store."),
+    Setting("AWS_ENDPOINT_URL_S3", "", "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`."),
     Setting(
         "AWS_S3_FORCE_PATH_STYLE",
         "",
         "`true` addresses buckets by path, `false` by host name: `bucket.` is put before the host of the endpoint,"
         " unless it is there already. By path if unset.",
-        scheme="s3",
     ),
     Setting(
         "AWS_ALLOW_HTTP",
         "",
         "`true` allows an endpoint without TLS; an `http://` endpoint is refused without it.",
-        scheme="s3",
     ),
-    Setting(
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "",
-        "File with the application default credentials of `gs://` graphs.",
-        scheme="gs",
-    ),
-    Setting("GOOGLE_SERVICE_ACCOUNT", "", "File with the key of the service account of `gs://` graphs.", scheme="gs"),
-    Setting("GOOGLE_SERVICE_ACCOUNT_KEY", "", "The same key itself, as JSON.", scheme="gs", is_secret=True),
-    Setting(
-        "GOOGLE_BEARER_TOKEN", "", "Access token of `gs://` graphs; it is not renewed.", scheme="gs", is_secret=True
-    ),
-    Setting("GOOGLE_BASE_URL", "", "Endpoint of `gs://` graphs, if it is not that of Google.", scheme="gs"),
-    Setting("GOOGLE_ALLOW_HTTP", "", "`true` allows an endpoint of `gs://` graphs without TLS.", scheme="gs"),
+    Setting("GOOGLE_APPLICATION_CREDENTIALS", "", "File with the application default credentials of `gs://` graphs."),
+    Setting("GOOGLE_SERVICE_ACCOUNT", "", "File with the key of the service account of `gs://` graphs."),
+    Setting("GOOGLE_SERVICE_ACCOUNT_KEY", "", "The same key itself, as JSON.", is_secret=True),
+    Setting("GOOGLE_BEARER_TOKEN", "", "Access token of `gs://` graphs; it is not renewed.", is_secret=True),
+    Setting("GOOGLE_BASE_URL", "", "Endpoint of `gs://` graphs, if it is not that of Google."),
+    Setting("GOOGLE_ALLOW_HTTP", "", "`true` allows an endpoint of `gs://` graphs without TLS."),
     Setting(
         "AZURE_STORAGE_ACCOUNT_NAME",
         "",
         "Storage account of `az://` graphs; always needed, because an address names the container alone.",
-        scheme="az",
     ),
-    Setting("AZURE_STORAGE_ACCOUNT_KEY", "", "Key of that account.", scheme="az", is_secret=True),
-    Setting("AZURE_STORAGE_SAS_TOKEN", "", "Shared access signature, in place of a key.", scheme="az", is_secret=True),
-    Setting(
-        "AZURE_STORAGE_TOKEN", "", "Access token of `az://` graphs; it is not renewed.", scheme="az", is_secret=True
-    ),
-    Setting(
-        "AZURE_CLIENT_ID", "", "Application or managed identity that reads and writes `az://` graphs.", scheme="az"
-    ),
-    Setting("AZURE_CLIENT_SECRET", "", "Secret of that application.", scheme="az", is_secret=True),
-    Setting("AZURE_TENANT_ID", "", "Tenant of that application.", scheme="az"),
-    Setting("AZURE_FEDERATED_TOKEN_FILE", "", "File with the token of a workload identity.", scheme="az"),
+    Setting("AZURE_STORAGE_ACCOUNT_KEY", "", "Key of that account.", is_secret=True),
+    Setting("AZURE_STORAGE_SAS_TOKEN", "", "Shared access signature, in place of a key.", is_secret=True),
+    Setting("AZURE_STORAGE_TOKEN", "", "Access token of `az://` graphs; it is not renewed.", is_secret=True),
+    Setting("AZURE_CLIENT_ID", "", "Application or managed identity that reads and writes `az://` graphs."),
+    Setting("AZURE_CLIENT_SECRET", "", "Secret of that application.", is_secret=True),
+    Setting("AZURE_TENANT_ID", "", "Tenant of that application."),
+    Setting("AZURE_FEDERATED_TOKEN_FILE", "", "File with the token of a workload identity."),
     Setting(
         "AZURE_STORAGE_ENDPOINT",
         "",
         "Endpoint of `az://` graphs, if it is not that of the account; that of an emulator ends with the account:"
         " `http://host:10000/devstoreaccount1`.",
-        scheme="az",
     ),
     Setting(
         "AZURE_STORAGE_USE_EMULATOR",
         "",
         "`true` uses the Azurite emulator: its account, its published key, and `http://127.0.0.1:10000` if there is no"
         " endpoint.",
-        scheme="az",
     ),
-    Setting("AZURE_ALLOW_HTTP", "", "`true` allows an endpoint of `az://` graphs without TLS.", scheme="az"),
+    Setting("AZURE_ALLOW_HTTP", "", "`true` allows an endpoint of `az://` graphs without TLS."),
     Setting(
         "OMNIGRAPH_EMBED_PROVIDER",
         "openai-compatible",
@@ -245,7 +227,6 @@ def mask_secrets(text: str) -> str:
 
 
 def read_integer(name: str, *, least: int = 0) -> int:
-    """Return a setting that has to be an integer."""
     value = read(name)
     if not (value.isascii() and value.isdigit() and int(value) >= least):
         bound = f" of at least {least}" if least else ""

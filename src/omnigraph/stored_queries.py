@@ -58,7 +58,6 @@ class StoredQuery:
         return self.types <= {*catalog.nodes, *catalog.edges}
 
     def to_json(self) -> dict[str, object]:
-        """Return the public JSON form, the same on every surface."""
         texts = {"description": self.description, "instruction": self.instruction}
         return {
             "name": self.name,
@@ -135,11 +134,7 @@ class QueryFolder:
         return queries
 
     def reject_breakage(self, before: Catalog, after: Catalog) -> None:
-        """Reject a schema under which queries would no longer compile, apart from those that are broken already.
-
-        Raises:
-            GraphError: `schema.breaks_queries`, with the broken queries in `queries`.
-        """
+        """Reject a schema under which queries would no longer compile, apart from those that are broken already."""
         broken_before = {(query.name, query.file) for query in self.check(before).broken}
         broken_after = check_queries(self._sources, after).broken
         broken = [query for query in broken_after if (query.name, query.file) not in broken_before]

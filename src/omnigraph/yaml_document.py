@@ -124,7 +124,6 @@ class Document:
         return entries
 
     def key(self, node: yaml.Node) -> str | None:
-        """Return the key of an entry."""
         return self.text(node)
 
     def text(self, node: yaml.Node) -> str | None:
@@ -159,7 +158,6 @@ class Document:
         return tuple(texts)
 
     def items(self, node: yaml.Node) -> list[yaml.Node]:
-        """Return the items of a list."""
         if not isinstance(node, yaml.SequenceNode):
             self.fault(node, "expected a list")
             return []

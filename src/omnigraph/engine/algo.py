@@ -74,7 +74,6 @@ def build_block(owners: Numbers, neighbours: Numbers, first: int, size: int) -> 
 
 
 def sum_neighbours(block: AdjacencyBlock, state: Numbers) -> Numbers:
-    """Add up the values of the neighbours."""
     sums = np.zeros(block.size, state.dtype)
     filled = block.filled
     if len(filled):
@@ -118,9 +117,7 @@ class BlockGraph(Protocol):
     @property
     def size(self) -> int: ...
 
-    def degrees(self) -> tuple[Numbers, Numbers]:
-        """Return the out-degree and in-degree of every node."""
-        ...
+    def degrees(self) -> tuple[Numbers, Numbers]: ...  # out and in, of every node
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         """Return new values of all nodes; the direction decides which nodes are neighbours."""
@@ -333,13 +330,13 @@ class NodeValues:
 
     def to_arrow(self) -> pa.Table:
         """Return one row per node: its type, its id and what was measured."""
-        parts = [self._of_type(name) for name in self.nodes.types]
+        parts = []
+        for node_type in self.nodes.types:
+            ids = self.view.dataset(TypeKey.of("node", node_type)).read(["id"]).column("id")
+            columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+            columns |= {name: self.nodes.of(node_type, column) for name, column in self.columns.items()}
+            parts.append(pa.table(columns))
         return pa.concat_tables(parts).combine_chunks()
-
-    def _of_type(self, node_type: str) -> pa.Table:
-        ids = self.view.dataset(TypeKey.of("node", node_type)).read(["id"]).column("id")
-        columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-        return pa.table(columns | {name: self.nodes.of(node_type, column) for name, column in self.columns.items()})
 
 
 def write_values(session: GraphSession, values: NodeValues, property_name: str, branch: str) -> Commit | None:

@@ -54,7 +54,6 @@ def check_name_list(argument: str, value: object) -> None:
 
 
 def check_choice(argument: str, word: str, choices: Collection[str]) -> None:
-    """Raise `UsageError` unless the value of an argument is one of the choices."""
     if word not in choices:
         raise UsageError(f"unknown {argument} `{word}`; expected one of {', '.join(choices)}", word=word)
 
@@ -117,7 +116,6 @@ def decode_params(declared: Sequence[Parameter], params: Mapping[str, object]) -
 
 
 def missing_parameter_error(name: str) -> DataError:
-    """Return the error for a parameter that a query uses but the caller did not pass."""
     message = f"parameter `${name}` was not provided; pass it with the query, or declare it nullable with `?`"
     return DataError(message, rule="E2", parameter=name)
 

@@ -106,11 +106,9 @@ class AllowAll:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Hide nothing."""
         return frozenset()
 
     def is_protected(self, branch: PolicyBranch) -> bool:
-        """Protect nothing."""
         return False
 
     def sample_actors(self) -> Iterable[str]:
@@ -158,5 +156,4 @@ def redact_state(state: State) -> State:
 
 
 def restrict_schema(schema: AcceptedSchema, hidden: Set[str]) -> AcceptedSchema:
-    """Return a schema without the hidden types."""
     return AcceptedSchema.of(restrict_source(schema.source, hidden), restrict_ir(schema.parse(), hidden))

@@ -178,13 +178,10 @@ class Branches(BranchesProtocol):
             session.kernel.reject_read_only()
             session.runners.require()
         receipt = merge(session, source, into, dry_run=dry_run, resolutions=resolutions)
-        return receipt if dry_run or not delete_branch else delete_merged(self, receipt)
-
-
-def delete_merged(branches: Branches, receipt: MergeReceipt) -> MergeReceipt:
-    """Delete the source of a merge and record the outcome in the receipt."""
-    try:
-        branches.delete(receipt.source)
-    except OmniGraphError as error:
-        return replace(receipt, branch_deleted=False, branch_delete_error=error.message)
-    return replace(receipt, branch_deleted=True)
+        if dry_run or not delete_branch:
+            return receipt
+        try:
+            self.delete(receipt.source)
+        except OmniGraphError as error:
+            return replace(receipt, branch_deleted=False, branch_delete_error=error.message)
+        return replace(receipt, branch_deleted=True)

@@ -55,7 +55,6 @@ class CloneMarker:
 
     @classmethod
     def read(cls, objects: Objects) -> Self | None:
-        """Return the marker of a clone, or None."""
         raw = objects.read_if_exists(MARKER_PATH)
         if raw is None:
             return None
@@ -203,20 +202,15 @@ class CloneReport(PublicValue):
 
 
 def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> CloneReport:
-    """Copy a whole graph to another location, and verify the copy.
-
-    Args:
-        session: The source; its actor needs `export` of everything.
-        target: A path or address without a graph; with `update`, a clone of this graph.
-        update: Update an earlier clone, copying only missing files.
-
-    Raises:
-        UsageError: One of source and target contains the other.
-        GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
-            target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
-    """
+    """Copy a whole graph to another location, and verify the copy; see `Graph.clone`."""
     _require_everything(session)
-    store = Store(_check_apart(session.kernel.store.root, Location.parse(target)))
+    source, location = session.kernel.store.root, Location.parse(target)
+    if source.contains(location) or location.contains(source):
+        raise UsageError(
+            f"`{location.uri}` and the graph at `{source.uri}` overlap; nothing was written, clone to another location",
+            uri=location.uri,
+        )
+    store = Store(location)
     identity = _identity_of(session.kernel)
     _check_target(store, identity, update=update)
     store.objects.require_conditional_puts()
@@ -226,7 +220,7 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> 
     state = session.kernel.snapshot(MAIN).state
     everything = {path: size for step in contents.steps for path, size in step.items()}
     return CloneReport(
-        session.kernel.store.root.uri,
+        source.uri,
         store.root.uri,
         str(Kernel(store, read_only=True).snapshot(MAIN).head),
         len(contents.heads) - 1,
@@ -236,16 +230,6 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False) -> 
         len(copied),
         sum(copied.values()),
     )
-
-
-def _check_apart(source: Location, target: Location) -> Location:
-    """Return the target; raises if it overlaps with the source."""
-    if source.contains(target) or target.contains(source):
-        raise UsageError(
-            f"`{target.uri}` and the graph at `{source.uri}` overlap; nothing was written, clone to another location",
-            uri=target.uri,
-        )
-    return target
 
 
 def _require_everything(session: GraphSession) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.display import count_of, summarize
+from omnigraph.display import count_of, summarize, truncate
 from omnigraph.engine.arguments import check_type
 from omnigraph.engine.entity_lookup import entity_id, find_type
 from omnigraph.engine.session import View
@@ -175,7 +175,7 @@ def render_svg(nodes: list[Node], edges: list[Edge]) -> str:
     for (type_name, id_), (x, y) in zip(nodes, positions.tolist(), strict=True):
         title = f"<title>{escape(type_name)} {escape(id_)}</title>"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}" fill="{colours[type_name]}" stroke="{_PAPER}"/>'
-        parts.append(f"<g>{title}{circle}{_text(x, y - _RADIUS - 4, _cut(id_), 11, _INK)}</g>")
+        parts.append(f"<g>{title}{circle}{_text(x, y - _RADIUS - 4, truncate(id_, _LABEL_CHARACTERS), 11, _INK)}</g>")
     for number, name in enumerate(types):
         y = height + 16 * number + 4
         parts.append(f'<circle cx="16" cy="{y}" r="5" fill="{colours[name]}"/>')
@@ -207,7 +207,7 @@ def _arrows(edges: list[Edge], pairs: npt.NDArray[np.int64], positions: Position
             end = (x2 - dx * (_RADIUS + 3), y2 - dy * (_RADIUS + 3))
             path = f"M{x1:.1f} {y1:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {end[0]:.1f} {end[1]:.1f}"
         parts.append(f'<path d="{path}" fill="none" stroke="{_LINE}" marker-end="url(#arrow)"/>')
-        parts.append(_text(middle[0], middle[1] - 3, _cut(name), 9, _SOFT))
+        parts.append(_text(middle[0], middle[1] - 3, truncate(name, _LABEL_CHARACTERS), 9, _SOFT))
     return parts
 
 
@@ -221,7 +221,3 @@ def _arrowhead() -> str:
 def _text(x: float, y: float, text: str, size: int, colour: str, anchor: str = "middle") -> str:
     at = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"'
     return f"<text {at}>{escape(text)}</text>"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"

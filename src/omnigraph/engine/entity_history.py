@@ -7,8 +7,10 @@ the walk skips the commits after it by bisection instead of reading them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import orjson
@@ -18,7 +20,7 @@ from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.changes.commit_diff import States, image_texts
 from omnigraph.engine.changes.row_diff import changed_columns, row_image
-from omnigraph.engine.entity_lookup import entity_id, find_type
+from omnigraph.engine.entity_lookup import ENDS, entity_id, find_type
 from omnigraph.engine.history import public_commits
 from omnigraph.engine.past_schemas import NOW
 from omnigraph.engine.revisions import AsOf
@@ -27,26 +29,16 @@ from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import EdgeType, Type
 from omnigraph.lang.scalars import readable
-from omnigraph.limits import ENTITY_LOG_COMMITS, ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
+from omnigraph.limits import ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
-from omnigraph.manifest.model import MAIN, Commit, Pin
+from omnigraph.manifest.model import Commit, Pin
 from omnigraph.public_values import EntityChange, EntityLog, PropertyBlame, PropertyOrigin
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, find_rows
 from omnigraph.store.read.version_diff import row_version
 
-_ENDS: Final[Mapping[str, str]] = {"src": "from", "dst": "to"}
 
-
-def log(
-    session: GraphSession,
-    type_name: str,
-    key: object,
-    *,
-    branch: str = MAIN,
-    at: AsOf | None = None,
-    limit: int = ENTITY_LOG_COMMITS,
-) -> EntityLog:
+def log(session: GraphSession, type_name: str, key: object, branch: str, at: AsOf | None, limit: int) -> EntityLog:
     """Return the commits that changed an entity, newest first, with the entity before and after each."""
     check_type("limit", limit, int)
     if limit < 1:
@@ -67,9 +59,7 @@ def log(
     return EntityLog(walk.type_.name, walk.entity_id, tuple(entries), walk.is_complete)
 
 
-def blame(
-    session: GraphSession, type_name: str, key: object, *, branch: str = MAIN, at: AsOf | None = None
-) -> PropertyBlame:
+def blame(session: GraphSession, type_name: str, key: object, branch: str, at: AsOf | None) -> PropertyBlame:
     """Return, for each property of an entity, the commit that set its value; nothing if there is no such entity."""
     walk = _Walk(session, type_name, key, branch, at)
     image, origins = walk.origins()
@@ -83,13 +73,20 @@ def blame(
     return PropertyBlame(walk.type_.name, walk.entity_id, tuple(properties))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Row:
-    """The entity in one state: where its type is pinned, and its row there, if it exists."""
+    """The entity in one state: where its type is pinned, and its row there, which is looked up when it is asked for."""
 
     pin: Pin
     dataset: Dataset
-    row_id: int | None
+    entity_id: str
+
+    @cached_property
+    def row_id(self) -> int | None:
+        """None if there is no such entity."""
+        ids: Any = pa.array([self.entity_id], pa.string())
+        rows = find_rows(self.dataset, ["id"], {"id": ids}).column(ROW_ID).to_pylist()
+        return rows[0] if rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class _Walk:
         self.type_: Type = find_type(view.catalog, self.type_name)
         self.entity_id = entity_id(self.type_, self.key)
         self._names = {
-            **(_ENDS if isinstance(self.type_, EdgeType) else {}),
+            **(ENDS if isinstance(self.type_, EdgeType) else {}),
             **{name: name for name in self.type_.properties},
         }
         kernel, snapshot = self.session.kernel, view.snapshot
@@ -240,14 +237,8 @@ class _Walk:
             if not self._is_within(run[probe], row.pin, since):
                 break
             good, step = probe, 2 * step
-        bad = probe
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._is_within(run[middle], row.pin, since):
-                good = middle
-            else:
-                bad = middle
-        return run[good]
+        between = range(good + 1, probe)
+        return run[good + bisect_left(between, True, key=lambda i: not self._is_within(run[i], row.pin, since))]
 
     def _extend(self, run: list[Commit], index: int) -> None:
         """Add first parents to a run until it has an index, unless it ends before."""
@@ -262,7 +253,7 @@ class _Walk:
 
     def _is_within(self, commit: Commit, pin: Pin, since: int) -> bool:
         try:
-            other = self._row(commit, commit.branch, is_looked_up=False).pin
+            other = self._row(commit, commit.branch).pin
         except _Unreadable:
             # The run ends where states are gone; what is before is found to be unreadable step by step.
             return False
@@ -286,18 +277,16 @@ class _Walk:
         """Return the entity at a parent of a commit; the first one is authorized by the branch of the commit."""
         return self._row(parent, (commit if parent.commit_id == commit.parent else parent).branch)
 
-    def _row(self, commit: Commit, authority: BranchId | None, *, is_looked_up: bool = True) -> _Row:
+    def _row(self, commit: Commit, authority: BranchId | None) -> _Row:
         """Return the entity at a commit, authorized by a branch."""
-        cached = self._rows.get((commit.commit_id, authority))
-        if cached is not None and (cached.row_id != _NOT_LOOKED_UP or not is_looked_up):
-            return cached
-        if len(self._rows) >= ENTITY_LOG_STATES_MAX:
-            raise _Unreadable
-        row = self._read_row(commit, authority, is_looked_up)
-        self._rows[commit.commit_id, authority] = row
-        return row
+        key = commit.commit_id, authority
+        if key not in self._rows:
+            if len(self._rows) >= ENTITY_LOG_STATES_MAX:
+                raise _Unreadable
+            self._rows[key] = self._read_row(commit, authority)
+        return self._rows[key]
 
-    def _read_row(self, commit: Commit, authority: BranchId | None, is_looked_up: bool) -> _Row:
+    def _read_row(self, commit: Commit, authority: BranchId | None) -> _Row:
         session = self.session
         if authority != self._start_branch and session.policy is not ALLOW_ALL:
             names = session.kernel.all_names_of([authority])[authority]
@@ -313,11 +302,7 @@ class _Walk:
             if error.code != "graph.version_reclaimed":
                 raise
             raise _Unreadable from error
-        if not is_looked_up:
-            return _Row(pin, dataset, _NOT_LOOKED_UP)
-        ids: Any = pa.array([self.entity_id], pa.string())
-        rows = find_rows(dataset, ["id"], {"id": ids}).column(ROW_ID).to_pylist()
-        return _Row(pin, dataset, rows[0] if rows else None)
+        return _Row(pin, dataset, self.entity_id)
 
     def _changed(self, before: _Row, after: _Row) -> tuple[str, ...]:
         """Return the names of properties that differ between two states, sorted; all if only one has the entity."""
@@ -341,9 +326,6 @@ class _Walk:
             if not types[name].is_blob
         }
         return image | {"properties": properties}
-
-
-_NOT_LOOKED_UP: Final = -1
 
 
 # Commits that may change the schema, as merges do: the type may be absent before or after them, and then reads as an

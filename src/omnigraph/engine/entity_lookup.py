@@ -10,35 +10,27 @@ from typing import Any, Final
 import pyarrow as pa
 
 from omnigraph.engine.arguments import check_type
-from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.revisions import AsOf
-from omnigraph.engine.session import GraphSession, View
+from omnigraph.engine.session import View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, Property, PropertyType, Type
 from omnigraph.lang.diagnostic import did_you_mean
 from omnigraph.lang.schema.arrow_schema import key_id, key_member_type
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.manifest.model import MAIN
 from omnigraph.part_protocols import BlobProtocol
 from omnigraph.rules.coerce import Misfit, fit, shown
 from omnigraph.store.blobs.cells import BlobCell, locate, read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import find_rows
 
-_COLUMNS_OF_ENDS: Final = {"from": "src", "to": "dst"}
+# The columns of the ends of an edge, and what they are called everywhere but in storage.
+ENDS: Final = {"src": "from", "dst": "to"}
 _DIGITS_MAX: Final = 20
 
 
-def get_entity(view: View, type_name: str, key: object) -> dict[str, Any] | None:
-    """Return an entity of a view by its key or id, or None; blobs are left out."""
-    rows = find_entity(view, type_name, key).rows()
-    return rows[0] if rows else None
-
-
 def find_entity(view: View, type_name: str, key: object) -> Result:
-    """Return an entity of a view as a result of at most one row."""
+    """Return an entity of a view by its key or id, as a result of at most one row; blobs are left out."""
     check_type("type_name", type_name, str)
     type_ = find_type(view.catalog, type_name)
     ids: Any = pa.array([entity_id(type_, key)], pa.string())
@@ -83,10 +75,11 @@ def entity_id(type_: Type, key: object) -> str:
         return key
     values = key if isinstance(key, Mapping) else {type_.key[0]: key} if len(type_.key) == 1 else {}
     if isinstance(type_, EdgeType):
-        values = {_COLUMNS_OF_ENDS.get(str(name), str(name)): value for name, value in values.items()}
+        columns = {end: column for column, end in ENDS.items()}
+        values = {columns.get(str(name), str(name)): value for name, value in values.items()}
     if set(values) != set(type_.key):
-        ends = {column: end for end, column in _COLUMNS_OF_ENDS.items()} if isinstance(type_, EdgeType) else {}
-        needed = ", ".join(f"`{ends.get(name, name)}`" for name in type_.key)
+        names = ENDS if isinstance(type_, EdgeType) else {}
+        needed = ", ".join(f"`{names.get(name, name)}`" for name in type_.key)
         raise UsageError(f"the key of `{type_.name}` is {needed}; pass a mapping with these names", type=type_.name)
     try:
         return key_id(type_, {name: _key_value(values[name], key_member_type(type_, name)) for name in type_.key})
@@ -109,8 +102,8 @@ def entity_columns(type_: Type) -> list[str]:
 
 
 def rename_ends(type_: Type, table: pa.Table) -> pa.Table:
-    """Return a table of edges with the ends called `from` and `to`, as everywhere but in storage."""
-    names = {"src": "from", "dst": "to"} if isinstance(type_, EdgeType) else {}
+    """Return a table of edges with the ends called `from` and `to`."""
+    names = ENDS if isinstance(type_, EdgeType) else {}
     return table.rename_columns([names.get(name, name) for name in table.column_names])
 
 
@@ -155,19 +148,8 @@ def end_of_range(length: int, start: int, end: int | None) -> int:
     return end
 
 
-def blob(
-    session: GraphSession,
-    type_name: str,
-    entity_id: str,
-    property_name: str,
-    *,
-    entity: str = "node",
-    branch: str = MAIN,
-    at: AsOf | None = None,
-    names: Naming = NOW,
-) -> Blob:
-    """Find a blob on a branch or in a past state, without reading its bytes."""
-    view = session.view(branch, at, names=names)
+def find_blob(view: View, entity: str, type_name: str, entity_id: str, property_name: str) -> Blob:
+    """Find a blob in a view, without reading its bytes."""
     if entity not in ("node", "edge"):
         raise UsageError(f"`entity` must be `node` or `edge`, got `{entity}`", value=entity)
     type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
@@ -208,5 +190,4 @@ def _etag(type_: Type, property_: Property, cell: BlobCell) -> str:
 
 
 def blob_properties(type_: Type) -> list[str]:
-    """Return the names of the properties of a type that hold blobs."""
     return [name for name, item in type_.properties.items() if item.type.is_blob]

@@ -32,14 +32,14 @@ from omnigraph.lang.catalog import KINDS, TEXT, Catalog, EdgeType, NodeType, Pro
 from omnigraph.lang.schema.arrow_schema import PHYSICAL, SCALARS
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.time_columns import time_texts
 from omnigraph.store.blobs.cells import read_range
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
-# Yields the literal texts and columns of text that the entities of a batch are joined from.
-Parts: TypeAlias = Callable[[Type, pa.RecordBatch], Iterator[Any]]
+# Returns the literal texts and columns of text that the entities of a batch are joined from.
+Parts: TypeAlias = Callable[[Type, pa.RecordBatch], Sequence[Any]]
 
 
 def write_entities(view: View, types: Sequence[Type], parts: Parts) -> Iterator[bytes]:
@@ -56,7 +56,7 @@ def shown_properties(type_: Type) -> dict[str, Property]:
     return {name: item for name, item in sorted(type_.properties.items()) if not item.type.is_blob}
 
 
-def join_columns(parts: Iterator[Any]) -> bytes:
+def join_columns(parts: Sequence[Any]) -> bytes:
     """Return the rows that literal texts and columns of text make up, one after the other."""
     return string_bytes(pc.binary_join_element_wise(*parts, ""))
 
@@ -79,20 +79,19 @@ def write_cypher(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     yield from write_entities(view, types, _cypher_parts)
 
 
-def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
-    if isinstance(type_, EdgeType):
-        yield f"MATCH (a:`{type_.source}` {{`id`: "
-        yield _cypher_literals(batch.column("src"))
-        yield f"}}), (b:`{type_.target}` {{`id`: "
-        yield _cypher_literals(batch.column("dst"))
-        yield f"}}) CREATE (a)-[:`{type_.name}` {{`id`: "
-    else:
-        yield f"CREATE (:`{type_.name}` {{`id`: "
-    yield _cypher_literals(batch.column("id"))
-    for name in (name for name in shown_properties(type_) if name != "id"):
-        # A property that is null does not exist in such a database.
-        yield _where_present(f", `{name}`: ", _cypher_literals(batch.column(name)))
-    yield "}]->(b);\n" if isinstance(type_, EdgeType) else "});\n"
+def _cypher_parts(type_: Type, batch: pa.RecordBatch) -> list[Any]:
+    # A property that is null does not exist in such a database.
+    values = [
+        _where_present(f", `{name}`: ", _cypher_literals(batch.column(name)))
+        for name in shown_properties(type_)
+        if name != "id"
+    ]
+    ids = _cypher_literals(batch.column("id"))
+    if not isinstance(type_, EdgeType):
+        return [f"CREATE (:`{type_.name}` {{`id`: ", ids, *values, "});\n"]
+    source = [f"MATCH (a:`{type_.source}` {{`id`: ", _cypher_literals(batch.column("src"))]
+    target = [f"}}), (b:`{type_.target}` {{`id`: ", _cypher_literals(batch.column("dst"))]
+    return [*source, *target, f"}}) CREATE (a)-[:`{type_.name}` {{`id`: ", ids, *values, "}]->(b);\n"]
 
 
 def _cypher_literals(values: Any) -> Any:
@@ -128,21 +127,13 @@ def write_dot(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     yield b"}\n"
 
 
-def _dot_parts(type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
-    """Yield the parts of DOT lines. Properties are left out: Graphviz would take a `color` or a `size` for its own."""
+def _dot_parts(type_: Type, batch: pa.RecordBatch) -> list[Any]:
+    """Return the parts of DOT lines. Properties are left out: Graphviz would take a `color` or a `size` for its own."""
     if isinstance(type_, EdgeType):
-        yield f'  "{type_.source}:'
-        yield _escape_dot(batch.column("src"))
-        yield f'" -> "{type_.target}:'
-        yield _escape_dot(batch.column("dst"))
-        yield f'" [label="{type_.name}"];\n'
-        return
+        source, target = _escape_dot(batch.column("src")), _escape_dot(batch.column("dst"))
+        return [f'  "{type_.source}:', source, f'" -> "{type_.target}:', target, f'" [label="{type_.name}"];\n']
     texts = _escape_dot(batch.column("id"))
-    yield f'  "{type_.name}:'
-    yield texts
-    yield f'" [label="{type_.name}\\n'
-    yield texts
-    yield '"];\n'
+    return [f'  "{type_.name}:', texts, f'" [label="{type_.name}\\n', texts, '"];\n']
 
 
 def _escape_dot(texts: Any) -> Any:
@@ -168,7 +159,6 @@ _Attributes: TypeAlias = Mapping[tuple[str, str, str], str]
 
 
 def write_graphml(view: View, types: Sequence[Type]) -> Iterator[bytes]:
-    """Yield the document: the attributes of all types, nodes, edges."""
     keys = _attribute_ids(types, _GRAPHML_TYPES)
     lines = [
         f'<key id="{key}" for="{kind}" attr.name={quoteattr(name)} attr.type="{attribute_type}"/>\n'
@@ -189,14 +179,13 @@ def _attribute_ids(types: Sequence[Type], type_names: Mapping[str, str]) -> _Att
     return ids
 
 
-def _graphml_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
-    yield from _element_head(type_, batch)
-    yield f'"><data key="{keys[type_.kind, "type", "string"]}">{type_.name}</data>'
+def _graphml_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> list[Any]:
+    parts = [*_element_head(type_, batch), f'"><data key="{keys[type_.kind, "type", "string"]}">{type_.name}</data>']
     for name, property_ in shown_properties(type_).items():
         key = keys[type_.kind, name, _attribute_type(property_, _GRAPHML_TYPES)]
         # An element is left out where there is no value.
-        yield _where_present(f'<data key="{key}">', _escape_xml(_plain_text(batch.column(name))), "</data>")
-    yield f"</{type_.kind}>\n"
+        parts.append(_where_present(f'<data key="{key}">', _escape_xml(_plain_text(batch.column(name))), "</data>"))
+    return [*parts, f"</{type_.kind}>\n"]
 
 
 def _element_head(type_: Type, batch: pa.RecordBatch) -> list[Any]:
@@ -209,7 +198,6 @@ def _element_head(type_: Type, batch: pa.RecordBatch) -> list[Any]:
 
 
 def write_gexf(view: View, types: Sequence[Type]) -> Iterator[bytes]:
-    """Yield the document: attributes, nodes, edges."""
     by_kind = {kind: [type_ for type_ in types if type_.kind == kind] for kind in KINDS}
     attributes = {
         kind: {(kind, "type", "string"): "k0", **_attribute_ids(members, _GEXF_TYPES)}
@@ -229,18 +217,16 @@ def write_gexf(view: View, types: Sequence[Type]) -> Iterator[bytes]:
     yield b"</graph>\n</gexf>\n"
 
 
-def _gexf_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> Iterator[Any]:
+def _gexf_parts(keys: _Attributes, type_: Type, batch: pa.RecordBatch) -> list[Any]:
     head = _element_head(type_, batch)
-    ids = head[1]
-    yield from head
-    yield '" label="'
-    yield type_.name if isinstance(type_, EdgeType) else ids
-    yield f'"><attvalues><attvalue for="k0" value="{type_.name}"/>'
+    label = type_.name if isinstance(type_, EdgeType) else head[1]
+    parts = [*head, '" label="', label, f'"><attvalues><attvalue for="k0" value="{type_.name}"/>']
     for name, property_ in shown_properties(type_).items():
         key = keys[type_.kind, name, _attribute_type(property_, _GEXF_TYPES)]
+        texts = _escape_xml(_plain_text(batch.column(name)))
         # An attribute is left out where there is no value.
-        yield _where_present(f'<attvalue for="{key}" value="', _escape_xml(_plain_text(batch.column(name))), '"/>')
-    yield f"</attvalues></{type_.kind}>\n"
+        parts.append(_where_present(f'<attvalue for="{key}" value="', texts, '"/>'))
+    return [*parts, f"</attvalues></{type_.kind}>\n"]
 
 
 def _attribute_type(property_: Property, names: Mapping[str, str]) -> str:
@@ -346,7 +332,6 @@ def export_records(view: View, types: Sequence[Type]) -> Iterator[bytes]:
 
 
 def column_names(type_: Type) -> list[str]:
-    """Return the columns of a type in order."""
     return list(dict.fromkeys(["id", *type_.ends, *sorted(type_.properties)]))
 
 
@@ -374,7 +359,7 @@ def record_chunks(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> Itera
     """Yield the lines of a batch that `split_batch` cut; large blobs are read and encoded piece by piece."""
     large = [name for name in blob_properties(type_) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
     if batch.num_rows > 1 or not large:
-        yield record_lines(dataset, type_, batch)
+        yield join_columns(_line_parts(dataset, type_, batch))
         return
     total = sum(blob_sizes(batch.column(name))[0].as_py() for name in large)
     if total // 3 * 4 > LOAD_LINE_BYTES_MAX - EXPORT_CHUNK_BYTES:
@@ -386,44 +371,33 @@ def record_chunks(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> Itera
             actual=total // 3 * 4,
             type_name=type_.name,
         )
-    text = b""
-    for name, part in _line_parts(dataset, type_, batch, large):
-        if name is None:
+    text, names = b"", iter(sorted(large))
+    for part in _line_parts(dataset, type_, batch, large):
+        if part is not None:
             text += part.encode() if isinstance(part, str) else string_bytes(part)
             continue
         yield text + b'"base64:'
-        yield from _encode_large_blob(dataset, name, batch)
+        yield from _encode_large_blob(dataset, next(names), batch)
         text = b'"'
     yield text
 
 
-def record_lines(dataset: Dataset, type_: Type, batch: pa.RecordBatch) -> bytes:
-    """Join literal text and columns of text into one line an entity."""
-    return join_columns(part for _, part in _line_parts(dataset, type_, batch))
-
-
-def _line_parts(
-    dataset: Dataset, type_: Type, batch: pa.RecordBatch, large: Sequence[str] = ()
-) -> Iterator[tuple[str | None, Any]]:
-    """Yield literal texts and columns of text that make up lines; of a large blob only its name."""
+def _line_parts(dataset: Dataset, type_: Type, batch: pa.RecordBatch, large: Sequence[str] = ()) -> list[Any]:
+    """Return literal texts and columns of text that make up lines, an entity each; None in place of a large blob."""
     kind = "edge" if isinstance(type_, EdgeType) else "type"
-    yield None, f'{{"{kind}":{_quote(type_.name)}'
+    parts: list[Any] = [f'{{"{kind}":{_quote(type_.name)}']
     if isinstance(type_, EdgeType):
-        yield None, ',"from":'
-        yield None, json_text(batch.column("src"))
-        yield None, ',"to":'
-        yield None, json_text(batch.column("dst"))
-    yield None, ',"data":{"id":'
-    yield None, json_text(batch.column("id"))
+        parts += [',"from":', json_text(batch.column("src")), ',"to":', json_text(batch.column("dst"))]
+    parts += [',"data":{"id":', json_text(batch.column("id"))]
     for name in sorted(type_.properties.keys() - {"id"}):
-        yield None, f",{_quote(name)}:"
+        parts.append(f",{_quote(name)}:")
         if name in large:
-            yield name, None
+            parts.append(None)
         elif type_.properties[name].type.is_blob:
-            yield None, _encode_blobs(dataset, name, batch)
+            parts.append(value_texts(read_blob_column(dataset, name, batch)))
         else:
-            yield None, iso_json_text(batch.column(name))
-    yield None, "}}\n"
+            parts.append(iso_json_text(batch.column(name)))
+    return [*parts, "}}\n"]
 
 
 def _encode_large_blob(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -435,12 +409,19 @@ def _encode_large_blob(dataset: Dataset, name: str, batch: pa.RecordBatch) -> It
         yield b64encode(read_range(dataset, name, row_id, start, min(step, size - start)))
 
 
-def _encode_blobs(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
+def read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
     descriptors = batch.column(name)
-    is_present = pc.is_valid(descriptors)
-    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_present))
-    values = pa.array([payload or b"" for payload in payloads], pa.large_binary())
-    return value_texts(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.large_binary()), is_present, values))
+    valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
+    blobs = [blob or b"" for blob in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
+    # A blob may be large, so a single one is not copied.
+    sizes = np.zeros(batch.num_rows, np.int64)
+    sizes[valid] = [len(blob) for blob in blobs]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = blobs[0] if len(blobs) == 1 else b"".join(blobs)
+    bits = None if valid.all() else arrays.py_buffer(np.packbits(valid, bitorder="little"))
+    return arrays.Array.from_buffers(
+        pa.large_binary(), batch.num_rows, [bits, arrays.py_buffer(offsets), arrays.py_buffer(data)]
+    )
 
 
 def _quote(name: str) -> str:

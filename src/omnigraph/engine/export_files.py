@@ -137,7 +137,8 @@ def write_part(format_: str, part: _Part) -> int:
     else:
         shape = _parquet_column if format_ == "parquet" else _csv_column
         open_writer: Any = partial(_open_parquet, part.scan.type) if format_ == "parquet" else pyarrow.csv.CSVWriter
-        empty = _convert_batch(part.scan.type, _empty_batch(part.scan.type, columns), shape)
+        layout = pa.schema([arrow_schema(part.scan.type).field(name) for name in columns])
+        empty = _convert_batch(part.scan.type, pa.RecordBatch.from_pylist([], schema=layout), shape)
 
         def write(sink: Any) -> None:
             with open_writer(sink, empty.schema) as writer:
@@ -151,7 +152,6 @@ def write_part(format_: str, part: _Part) -> int:
 
 @contextmanager
 def _write_errors(path: str) -> Iterator[None]:
-    """Convert `OSError` to a storage error."""
     try:
         yield
     except OSError as error:
@@ -167,11 +167,6 @@ def _open_parquet(type_: Type, sink: Any, schema: pa.Schema) -> Any:
         "compression": {name: "snappy" if name in others else "none" for name in schema.names},
     }
     return pyarrow.parquet.ParquetWriter(sink, schema, **options)
-
-
-def _empty_batch(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
-    layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
-    return pa.RecordBatch.from_pydict({name: [] for name in columns}, schema=layout)
 
 
 def _write_file(path: str, write: Callable[[Any], Any]) -> None:

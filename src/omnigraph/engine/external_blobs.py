@@ -61,12 +61,10 @@ class BlobBase:
         return cls(location.uri, scope, location)
 
     def overlaps(self, other: BlobBase) -> bool:
-        """Return True if one of two bases contains the other."""
         return self.location.contains(other.location) or other.location.contains(self.location)
 
     @cached_property
     def objects(self) -> Objects:
-        """The objects below the base."""
         return Objects(self.location)
 
 
@@ -97,12 +95,7 @@ class BlobReader:
     _bytes: int = 0
 
     def resolve(self, values: Sequence[object]) -> list[object]:
-        """Return values with the bytes of allowed addresses in their place; other values stay, to be rejected.
-
-        Raises:
-            GraphError: `blob.source_unreadable` if an allowed object cannot be read.
-            LimitExceeded: There are too many addresses, or their blobs are too large.
-        """
+        """Return values with the bytes of allowed addresses in their place; other values stay, to be rejected."""
         named = [value for value in values if isinstance(value, str) and not value.startswith(BLOB_PREFIX)]
         sources = {uri: self._find(uri) for uri in dict.fromkeys(named) if uri not in self._read}
         allowed = {uri: source for uri, source in sources.items() if source is not None}

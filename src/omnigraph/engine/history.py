@@ -30,13 +30,7 @@ from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.public_values import Commit, Operation, PublicValue, named
 
 
-def commits(
-    session: GraphSession,
-    branch: str = MAIN,
-    *,
-    limit: int | None = None,
-    before: str | None = None,
-) -> list[Commit]:
+def commits(session: GraphSession, branch: str, limit: int | None, before: str | None) -> list[Commit]:
     """Return the commits reachable from a branch, newest first; `before` and `limit` select a page."""
     session.require("read", on_branch(branch))
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -103,7 +97,6 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
 
 
 def _require_any_read(session: GraphSession) -> None:
-    """Raise `PolicyDenied` if the actor may not read any branch."""
     branches = session.kernel.snapshot(MAIN).state.branches.values()
     for names in session.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
         with suppress(PolicyDenied):

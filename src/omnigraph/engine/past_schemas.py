@@ -105,16 +105,11 @@ def _by_identity(catalog: Catalog) -> dict[TypeIdentity, Type]:
 
 
 Naming: TypeAlias = Literal["now", "then"]
-
-
 NOW: Final[Naming] = "now"
-
-
 THEN: Final[Naming] = "then"
 
 
 def check_names(names: str) -> Naming:
-    """Return a valid `names` option; raises for anything but `now` and `then`."""
     if names not in get_args(Naming):
         raise UsageError(f"`names` must be `now` or `then`, got `{names}`", value=str(names))
     return names  # type: ignore[return-value]  # just checked
@@ -188,7 +183,9 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
         pins[key] = replace(pin, shape=shape_of({}, [property_.name for property_ in purged], [])) if purged else pin
     if not hidden and not dropped:
         return snapshot
-    schema = _restricted(snapshot.state.schema, hidden, dropped)
+    ir = without_properties(restrict_ir(snapshot.state.schema.parse(), hidden), frozenset(dropped))
+    # The source text is kept as written: it names what was dropped, but contains no values.
+    schema = AcceptedSchema.of(snapshot.state.schema.source, ir)
     state = replace(snapshot.state, pins=pins)
     return restrict_snapshot(replace(snapshot, state=state), hidden, schema)
 
@@ -197,9 +194,3 @@ def names_today(then: Catalog, now: Catalog) -> dict[str, str | None]:
     """Map each type of an older schema to its name of today; None if it was dropped."""
     today = {identity: type_.name for identity, type_ in _by_identity(now).items()}
     return {type_.name: today.get(identity) for identity, type_ in _by_identity(then).items()}
-
-
-def _restricted(schema: AcceptedSchema, hidden: Collection[str], dropped: Collection[int]) -> AcceptedSchema:
-    ir = without_properties(restrict_ir(schema.parse(), frozenset(hidden)), frozenset(dropped))
-    # The source text is kept as written: it names what was dropped, but contains no values.
-    return AcceptedSchema.of(schema.source, ir)

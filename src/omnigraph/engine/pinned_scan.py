@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.export import column_type, split_batch
+from omnigraph.engine.export import column_type, read_blob_column, split_batch
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import GraphAccess, graph_access, parse_catalog
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
-from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.store.read.dataset import Dataset, DatasetRef
-from omnigraph.store.read.lookup import ROW_ID, read_blobs
 from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
 
@@ -72,7 +69,7 @@ def to_layout(
     for batch in batches:
         for part in split_batch(batch, blobs):
             columns_read = [
-                _read_blob_column(dataset, name, part)
+                read_blob_column(dataset, name, part)
                 if name in blobs
                 else part.column(part.schema.get_field_index(name))
                 for name in columns
@@ -82,18 +79,3 @@ def to_layout(
 
 def is_blob(type_: Type, name: str) -> bool:
     return column_type(type_, name).is_blob
-
-
-def _read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
-    descriptors = batch.column(name)
-    valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
-    blobs = [blob or b"" for blob in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
-    # A blob may be large, so a single one is not copied.
-    sizes = np.zeros(batch.num_rows, np.int64)
-    sizes[valid] = [len(blob) for blob in blobs]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    data = blobs[0] if len(blobs) == 1 else b"".join(blobs)
-    bits = None if valid.all() else arrays.py_buffer(np.packbits(valid, bitorder="little"))
-    return arrays.Array.from_buffers(
-        pa.large_binary(), batch.num_rows, [bits, arrays.py_buffer(offsets), arrays.py_buffer(data)]
-    )

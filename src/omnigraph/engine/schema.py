@@ -267,7 +267,6 @@ def _check_hard_drops(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping) 
 
 
 def _has_any(catalog: Catalog, types: Collection[tuple[int, int]], properties: Collection[int]) -> bool:
-    """Return True if a schema has one of the types or properties."""
     return any(
         (type_.type_id, type_.incarnation_id) in types
         or any(property_.property_id in properties for property_ in type_.properties.values())

@@ -177,9 +177,6 @@ def stored_names(change: TypeChange, names: Sequence[str]) -> list[str]:
     return [*system_columns, *(change.kept[name][0].name for name in names if name in change.kept)]
 
 
-# -- checks ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DataCheck:
     """Checks the stored rows of changed types before anything is staged.
@@ -313,7 +310,6 @@ class RowRewrite:
         return bool(self.filled or self.endpoints) or self.is_rekeyed
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Return rows as they are written."""
         for name in self.filled:
             rows = put_column(rows, name, default_column(self.type.properties[name], rows.num_rows, self.now_ms))
         for name, (old_ids, new_ids) in self.endpoints.items():
@@ -340,7 +336,6 @@ class RewrittenPart:
 
 
 def rewrite_part(store: TaskStore, rewrite: RowRewrite, operation_id: str, task: RewriteTask) -> RewrittenPart:
-    """Write the rows of some fragments again."""
     dataset = store.open(task.ref, task.manifest)
     part = RewrittenPart()
     rewritten = map(rewrite.apply, _read_rows(dataset, rewrite.type, task.fragment_ids, part))
@@ -364,7 +359,6 @@ def _read_rows(dataset: Dataset, type_: Type, fragment_ids: Sequence[int], part:
 def convert_part(
     store: TaskStore, types: Mapping[str, pa.DataType], operation_id: str, task: RewriteTask
 ) -> list[FragmentText]:
-    """Convert columns of some fragments."""
     dataset = store.open(task.ref, task.manifest)
     return [convert_fragment(dataset, fragment_id, types, operation_id) for fragment_id in task.fragment_ids]
 
@@ -428,13 +422,9 @@ class SchemaRewrite:
         rewrite = RowRewrite(new, change.filled, self.now_ms, is_rekeyed=change.is_rekeyed)
         if isinstance(new, NodeType):
             return rewrite
-        endpoints = self._follow_nodes(new)
+        endpoints = {column: self._id_maps[node] for column, node in new.ends.items() if node in self._id_maps}
         is_rekeyed = change.is_rekeyed or bool(endpoints.keys() & set(new.key))
         return replace(rewrite, endpoints=endpoints, is_rekeyed=is_rekeyed)
-
-    def _follow_nodes(self, edge: EdgeType) -> dict[str, IdMap]:
-        """Return, by column, the ids of nodes that have changed."""
-        return {column: self._id_maps[node] for column, node in edge.ends.items() if node in self._id_maps}
 
     def _rewrite(self, rewrite: RowRewrite, dataset: Dataset, begun: Staged | None) -> Change | None:
         """Write all rows again; None if the ids are those they have already."""

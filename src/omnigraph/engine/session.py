@@ -115,14 +115,9 @@ class GraphSession:
         return replace(self, actor=actor, kernel=kernel)
 
     def with_message(self, message: str | None) -> GraphSession:
-        """Return a session whose commits have a message."""
         if message is None:
             return self
         return replace(self, kernel=self.kernel.with_message(parse_message(message)))
-
-    def running_on(self, runners: Runners, progress: Progress | None = None) -> GraphSession:
-        """Return a session whose long operations run where `runners` choose, and report their progress."""
-        return replace(self, runners=runners, progress=progress)
 
     def blob_reader(self) -> BlobReader | None:
         """Return what reads the external blobs of one write; None if none are allowed."""
@@ -172,7 +167,6 @@ class GraphSession:
         return self.kernel.all_names_of([branch_id])[branch_id]
 
     def may(self, action: str, scope: Scope) -> bool:
-        """Return True if the policy allows the action."""
         try:
             self.require(action, scope)
         except PolicyDenied:
@@ -273,7 +267,6 @@ class GraphSession:
         return self.view_without(snapshot, self.hidden(snapshot, *actions))
 
     def view_without(self, snapshot: Snapshot, hidden: frozenset[str]) -> View:
-        """Return a snapshot without the given hidden types."""
         if hidden:
             full = snapshot.state.schema
             schema = self._schemas.get_or_create((full.ir_hash, hidden), lambda: restrict_schema(full, hidden))
@@ -389,7 +382,6 @@ class GraphSession:
         return replace(snapshot, state=redact_state(state), links=(), is_partial=True)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
-        """Return the catalog of a snapshot's schema."""
         schema = snapshot.state.schema
         return self._catalogs.get_or_create(schema.ir_hash, lambda: catalog_of(schema.parse()))
 

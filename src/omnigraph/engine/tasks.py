@@ -162,7 +162,6 @@ def reading_stage(type_name: str) -> str:
 
 
 def report_progress(stage: str, done: int, total: int, unit: Unit = "items") -> None:
-    """Report that so much of a stage is done."""
     if (progress := _progress.get()) is not None:
         progress(stage, done, total, unit)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -232,15 +233,10 @@ class DatasetCache:
         """
         if len(tasks) == 1:
             return [tasks[0]()]
-        if at_once is None:
-            return self._settled(self.pool, tasks)
-        with ThreadPoolExecutor(at_once, thread_name_prefix="omnigraph-task") as pool:
-            return self._settled(pool, tasks)
-
-    @staticmethod
-    def _settled(pool: ThreadPoolExecutor, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        futures = [pool.submit(copy_context().run, task) for task in tasks]
-        errors = [error for future in futures if (error := future.exception()) is not None]
+        own_pool = None if at_once is None else ThreadPoolExecutor(at_once, thread_name_prefix="omnigraph-task")
+        with own_pool or nullcontext(self.pool) as pool:
+            futures = [pool.submit(copy_context().run, task) for task in tasks]
+            errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
         return [future.result() for future in futures]

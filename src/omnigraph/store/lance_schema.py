@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import lance
 import pyarrow as pa
@@ -16,13 +16,14 @@ from lance.schema import LanceSchema
 
 from omnigraph.store.files.manifest_file import Parts, read_message, write_message
 
+V = TypeVar("V", int, bytes)
 _NAME: Final = 2
 _ID: Final = 3
 _PARENT: Final = 4
 _NULLABLE: Final = 6
 
 # The parent of a top-level field is minus one, which protobuf writes as a 64-bit two's complement.
-_NO_PARENT: Final = (1 << 64) - 1
+NO_FIELD: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,19 @@ class Field:
 
     @property
     def name(self) -> str:
-        value = self._get(_NAME, b"")
-        assert isinstance(value, bytes)
-        return value.decode()
+        return self._get(_NAME, b"").decode()
 
     @property
     def id(self) -> int:
-        return self._number(_ID)
+        return self._get(_ID, 0)
 
     @property
     def parent(self) -> int:
-        return self._number(_PARENT)
+        return self._get(_PARENT, 0)
 
     @property
     def is_column(self) -> bool:
-        return self.parent == _NO_PARENT
+        return self.parent == NO_FIELD
 
     def renamed(self, name: str) -> Field:
         return self._with(_NAME, name.encode())
@@ -65,13 +64,10 @@ class Field:
         moved = self._with(_ID, self.id + offset)
         return moved if self.is_column else moved._with(_PARENT, self.parent + offset)
 
-    def _number(self, tag: int) -> int:
-        value = self._get(tag, 0)
-        assert isinstance(value, int)
+    def _get(self, tag: int, default: V) -> V:
+        value = next((value for key, value in self.parts if key == tag), default)
+        assert isinstance(value, type(default))
         return value
-
-    def _get(self, tag: int, default: int | bytes) -> int | bytes:
-        return next((value for key, value in self.parts if key == tag), default)
 
     def _with(self, tag: int, value: int | bytes) -> Field:
         others = [part for part in self.parts if part[0] != tag]
@@ -110,7 +106,6 @@ def edit_schema(
 
 
 def field_ids(schema: Any) -> dict[str, int]:
-    """Return the field id of every column of a Lance schema."""
     return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
 
 
@@ -125,7 +120,6 @@ def nested_field_ids(schema: Any, column: str) -> tuple[int, ...]:
 
 
 def field_messages(schema: Any) -> list[bytes]:
-    """Return the protobuf message of every field of a Lance schema."""
     return [write_message(field.parts) for field in _decode(schema)[1]]
 
 
@@ -138,7 +132,6 @@ BLOB_MARK = b"omnigraph.blob"
 
 
 def blob_fields(schema: pa.Schema) -> list[str]:
-    """Return the names of the fields that hold blobs."""
     return [field.name for field in schema if BLOB_MARK in (field.metadata or {})]
 
 

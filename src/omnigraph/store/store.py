@@ -103,11 +103,8 @@ class Store(DatasetCache):
         """Return a store of the same graph with small caches, for work that opens each version once."""
         return Store(self.root, self.meter, PASSING_CACHE_BYTES_MAX)
 
-    # -- creating and committing -------------------------------------------------------------------------------
-
     @property
     def checksum_kind(self) -> ChecksumKind:
-        """The kind of checksums that this store records."""
         return ChecksumKind.ETAG if self.root.kind.keeps_objects_whole else ChecksumKind.CONTENT
 
     def checksum_of(self, dataset: Dataset) -> str | None:
@@ -391,8 +388,6 @@ class Store(DatasetCache):
         # A strict commit lands on the next version or nowhere; anything else means that Lance changed its rules.
         assert lance.version == strict.ref.version, f"strict commit landed on {lance.version} instead of {strict.ref}"
         return Dataset(self, strict.ref, lance)
-
-    # -- linking and syncing -----------------------------------------------------------------------------------
 
     def link(self, ref: DatasetRef, manifest: str, passed: Iterable[str] = ()) -> None:
         """Link a published version under its final name; idempotent, so any process may finish it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,7 @@ from omnigraph.store.write.transaction import write_stream
 
 # How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
 # address outside of the dataset, which this package never writes and never follows.
-_MANAGED: Final = (0, 1, 2)
-_INLINE: Final = 0
+INLINE, SHARED, ALONE = MANAGED = (0, 1, 2)
 
 # The type stubs accept fewer argument types than the kernels.
 arrays: Any = pa
@@ -72,7 +71,7 @@ def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
 
 def _checked_length(dataset: Dataset, cell: dict[str, Any]) -> int:
     kind, size, uri = cell.get("kind"), cell.get("size"), cell.get("blob_uri")
-    if isinstance(size, int) and kind in _MANAGED and not uri:
+    if isinstance(size, int) and kind in MANAGED and not uri:
         return size
     raise GraphError(
         f"a blob of {dataset.ref} is described as {cell}, which no blob of a graph can be; restore it from a backup",
@@ -90,8 +89,8 @@ def read_range(dataset: Dataset, column: str, row_id: int, start: int, length: i
 
 def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
     """Return which blobs of a column of descriptors lie in files of their own, or elsewhere: not in the data file."""
-    kinds: Any = pc.fill_null(pc.struct_field(as_structs(descriptors), "kind"), _INLINE)
-    outside: NDArray[np.bool_] = kinds.to_numpy(zero_copy_only=False) != _INLINE
+    kinds: Any = pc.fill_null(pc.struct_field(as_structs(descriptors), "kind"), INLINE)
+    outside: NDArray[np.bool_] = kinds.to_numpy(zero_copy_only=False) != INLINE
     return outside
 
 
@@ -105,12 +104,10 @@ def without_blob_bytes(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
 
 
 def blob_columns(dataset: Dataset) -> list[str]:
-    """Return the columns of a dataset that hold blobs."""
     return blob_fields(dataset.schema)
 
 
 def file_of_column(dataset: Dataset, fragment: FragmentMetadata, column: str) -> Any:
-    """Return the data file that holds a column of a fragment, or None."""
     field = dataset.field_ids[column]
     return next((file for file in fragment.files if field in file.fields), None)
 

@@ -29,8 +29,8 @@ def read_message(message: bytes) -> Parts:
     parts: list[tuple[int, int | bytes]] = []
     position = 0
     while position < len(message):
-        key, position = _read_varint(message, position)
-        number, position = _read_varint(message, position)
+        key, position = read_varint(message, position)
+        number, position = read_varint(message, position)
         if key & 7 == _VARINT:
             parts.append((key >> 3, number))
         elif key & 7 != _BYTES or position + number > len(message):
@@ -56,7 +56,7 @@ def write_message(parts: Iterable[tuple[int, int | bytes]]) -> bytes:
     return bytes(message)
 
 
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+def read_varint(message: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         if position >= len(message):
@@ -126,12 +126,6 @@ class ManifestContent:
     metadata: dict[str, bytes]
 
 
-def decode_manifest(raw: bytes) -> ManifestContent:
-    """Decode a manifest file; raises `UnknownManifest` if any part of it cannot be interpreted."""
-    with _reported_damage():
-        return _decode(raw)
-
-
 @contextmanager
 def _reported_damage() -> Iterator[None]:
     try:
@@ -142,14 +136,16 @@ def _reported_damage() -> Iterator[None]:
         raise UnknownManifest(f"it is damaged: {error}") from error
 
 
-def _decode(raw: bytes) -> ManifestContent:
+@_reported_damage()
+def decode_manifest(raw: bytes) -> ManifestContent:
+    """Decode a manifest file; raises `UnknownManifest` if any part of it cannot be interpreted."""
     if raw[-4:] != b"LANC":
         raise UnknownManifest("it does not end like a manifest")
     fragments: list[bytes] = []
     others: list[NamedFile] = []
     bases: dict[int, str] = {}
     metadata: dict[str, bytes] = {}
-    message = _section(raw, int.from_bytes(raw[-16:-8], "little"))
+    message = manifest_message(raw)
     if not message:
         # Zeros would read as a version that needs nothing.
         raise UnknownManifest("it is empty")
@@ -174,29 +170,24 @@ def _decode(raw: bytes) -> ManifestContent:
     return ManifestContent(tuple(fragments), tuple(others), bases, metadata)
 
 
+@_reported_damage()
 def decode_fragment(fragment: bytes) -> list[NamedFile]:
     """Return what a fragment needs: its data files with the folders of their larger blobs, and its deletions."""
-    with _reported_damage():
-        return list(_decode_fragment(fragment))
-
-
-def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
     fragment_id = 0
     deletions: bytes | None = None
+    named: list[NamedFile] = []
     for number, value in read_message(fragment):
         if number == _FRAGMENT_ID:
             fragment_id = _integer(value)
         elif number == _FILES:
             path, base = _data_file(_message(value))
-            yield NamedFile(f"data/{path}", base)
             # Blobs above 64 KiB have separate files in a folder named like the data file; no manifest lists them.
-            yield NamedFile(f"data/{path.removesuffix('.lance')}/", base)
+            named += [NamedFile(f"data/{path}", base), NamedFile(f"data/{path.removesuffix('.lance')}/", base)]
         elif number == _DELETIONS:
             deletions = _message(value)
         else:
             _require_plain("fragment", number, _FRAGMENT_PLAIN)
-    if deletions is not None:
-        yield _deletion_file(deletions, fragment_id)
+    return named if deletions is None else [*named, _deletion_file(deletions, fragment_id)]
 
 
 def _data_file(message: bytes) -> tuple[str, int | None]:
@@ -253,6 +244,7 @@ def _require_plain(kind: str, number: int, plain: frozenset[int]) -> None:
 
 
 def _section(raw: bytes, position: int) -> bytes:
+    """Return a part of a file that is preceded by its length."""
     length = int.from_bytes(raw[position : position + 4], "little")
     section = raw[position + 4 : position + 4 + length]
     if len(section) != length:
@@ -273,11 +265,8 @@ def _integer(value: Value) -> int:
 
 
 def manifest_message(file: bytes) -> bytes:
-    """Return the protobuf message of a manifest file."""
-    # The file ends in the position of the message, two version numbers and `LANC`; a length precedes the message.
-    position = int.from_bytes(file[-16:-8], "little")
-    length = int.from_bytes(file[position : position + 4], "little")
-    return file[position + 4 : position + 4 + length]
+    # The file ends in the position of the message, two version numbers and `LANC`.
+    return _section(file, int.from_bytes(file[-16:-8], "little"))
 
 
 def rebase_manifest(manifest: bytes, dataset: str, uri: str) -> bytes:
@@ -313,9 +302,15 @@ def _edit_field(message: bytes, number: int, edit: Callable[[bytes], bytes]) -> 
     )
 
 
-def _rebase_path(path: str, dataset: str, uri: str) -> str:
+def path_inside(dataset: str, path: str) -> str | None:
+    """Return the part of an absolute path below a dataset of any graph, with a final `/`; None if it is elsewhere."""
     root, end, inside = f"{path}/".rpartition(f"/{dataset}/")
-    if not (root and end):
+    return inside if root and end else None
+
+
+def _rebase_path(path: str, dataset: str, uri: str) -> str:
+    inside = path_inside(dataset, path)
+    if inside is None:
         message = (
             f"a fork of `{dataset}` inherits files from `{path}`, which is not in this graph; restore it from a backup"
         )

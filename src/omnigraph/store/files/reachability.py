@@ -27,6 +27,7 @@ from omnigraph.store.files.manifest_file import (
     UnknownManifest,
     decode_fragment,
     decode_manifest,
+    path_inside,
 )
 from omnigraph.store.objects.backend import ObjectInfo
 from omnigraph.store.read.dataset import MAX_VERSION, DatasetRef, lance_errors
@@ -84,12 +85,10 @@ class NeededFiles:
             (self.folders if path.endswith("/") else self.files).add(path)
 
     def update(self, other: NeededFiles) -> None:
-        """Add what other versions need."""
         self.files |= other.files
         self.folders |= other.folders
 
     def covers(self, path: str) -> bool:
-        """Return True if a stored file is needed."""
         # An index, and the blobs beside a data file, are needed as folders: manifests do not name the files in them.
         return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
 
@@ -103,8 +102,8 @@ def inherited_directory(dataset: str, base: str) -> str:
     >>> inherited_directory("nodes/1", "/old/nodes/1/tree/f"), inherited_directory("nodes/1", "s3://b/g/nodes/1")
     ('nodes/1/tree/f', 'nodes/1')
     """
-    root, end, inside = f"{base}/".rpartition(f"/{dataset}/")
-    if not (root and end):
+    inside = path_inside(dataset, base)
+    if inside is None:
         raise UnknownManifest(f"it inherits files from `{base}`, which is not in `{dataset}`")
     return f"{dataset}/{inside}".rstrip("/")
 

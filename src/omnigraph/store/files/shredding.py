@@ -16,23 +16,22 @@ import numpy as np
 import pyarrow.compute as pc
 
 from omnigraph.errors import StorageError, StorageKind
-from omnigraph.store.blobs.cells import blob_columns, blob_name, file_of_column, read_descriptors
-from omnigraph.store.files.manifest_file import Parts, read_message, write_message
+from omnigraph.store.blobs.cells import ALONE, INLINE, blob_columns, blob_name, file_of_column, read_descriptors
+from omnigraph.store.files.manifest_file import Parts, read_message, read_varint, write_message
 from omnigraph.store.files.reachability import manifest_ref
+from omnigraph.store.lance_schema import NO_FIELD, Field
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from omnigraph.store.write.file_proof import FILE_FOOTER, MAGIC
 
 _ENTRY_BYTES: Final = 16
-# Members of the messages of a column, of a page and of a field.
+# Members of the messages of a column and of a page.
 _ENCODING: Final = 1
 _PAGES: Final = 2
 _COLUMN_OFFSETS, _COLUMN_SIZES = 3, 4
 _PAGE_OFFSETS, _PAGE_SIZES = 1, 2
-_FIELD_ID, _FIELD_PARENT = 3, 4
 # A member that the reader ignores: padding, where a message was longer.
 _FILLER: Final = 500
-_NONE: Final = (1 << 64) - 1
 
 Span = tuple[int, int]
 
@@ -95,13 +94,12 @@ def _leaf_fields(descriptor: bytes) -> list[int]:
     """Return the fields that have a column of their own, in the order of columns."""
     schema = next(value for tag, value in read_message(descriptor) if tag == 1)
     assert isinstance(schema, bytes)
-    fields = [dict(read_message(value)) for tag, value in read_message(schema) if tag == 1 and isinstance(value, bytes)]
+    messages = (value for tag, value in read_message(schema) if tag == 1 and isinstance(value, bytes))
+    fields = [Field(read_message(message)) for message in messages]
     # What a blob is made of has no identity, and shares the column of the blob.
-    ids = [
-        (field.get(_FIELD_ID, 0), field.get(_FIELD_PARENT, 0)) for field in fields if field.get(_FIELD_ID, 0) != _NONE
-    ]
-    parents = {parent for _, parent in ids}
-    return [int(field_id) for field_id, _ in ids if field_id not in parents]
+    identified = [field for field in fields if field.id != NO_FIELD]
+    parents = {field.parent for field in identified}
+    return [field.id for field in identified if field.id not in parents]
 
 
 def _pages(column: bytes) -> Iterator[Span]:
@@ -128,13 +126,10 @@ def _numbers(parts: Parts, tag: int) -> list[int]:
 
 
 def _packed(values: bytes) -> Iterator[int]:
-    number = shift = 0
-    for byte in values:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            yield number
-            number = shift = 0
+    position = 0
+    while position < len(values):
+        number, position = read_varint(values, position)
+        yield number
 
 
 def _gaps(spans: Iterable[Span], end: int) -> Iterator[Span]:
@@ -187,9 +182,6 @@ def _unknown(reason: str) -> StorageError:
     )
 
 
-# How Lance numbers where bytes lie: in the data file, in a file beside it that is shared, or in one of their own.
-_INLINE: Final = 0
-_ALONE: Final = 2
 _ALL: Final = 1 << 62
 
 
@@ -236,10 +228,10 @@ class Unread:
         for kind, start, size, blob_id in zip(
             kinds.tolist(), starts.tolist(), sizes.tolist(), ids.tolist(), strict=True
         ):
-            if kind == _INLINE:
+            if kind == INLINE:
                 self._inline[file_stem(file.path)].add((start, start + size))
-            elif kind <= _ALONE:
-                span = (start, start + size) if kind != _ALONE else (0, _ALL)
+            elif kind <= ALONE:
+                span = (start, start + size) if kind != ALONE else (0, _ALL)
                 self._beside[f"{file_stem(file.path)}/{blob_name(blob_id)}"].add(span)
 
 

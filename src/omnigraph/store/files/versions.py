@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from omnigraph.errors import GraphError, ReachabilityDisputed, StorageError, StorageKind
-from omnigraph.store.blobs.cells import blob_columns, blob_name, file_of_column, read_descriptors
+from omnigraph.store.blobs.cells import ALONE, SHARED, blob_columns, blob_name, file_of_column, read_descriptors
 from omnigraph.store.files.manifest_file import UnknownManifest, decode_fragment, decode_manifest, read_message
 from omnigraph.store.files.reachability import NeededFiles, StoredManifest, inherited_directory
 from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors, reclaimed
@@ -94,8 +94,6 @@ def _operation(body: bytes) -> str | None:
     return next((_OPERATIONS[number] for number in fields if number in _OPERATIONS), None)
 
 
-# How descriptors number bytes in files beside the data file: in a shared file, or in a separate one.
-_BESIDE = (1, 2)
 # What Lance says when a part of a text index left the cache while the rest was read.
 _EVICTED: Final = "FTS prewarm completed without publishing"
 
@@ -158,7 +156,7 @@ def _ends(storage: Any) -> Iterator[tuple[int, int]]:
     """Yield the number of each file that blobs lie in, and how far into it they reach."""
     members = {name: storage.field(name).to_numpy(zero_copy_only=False) for name in ("kind", "position", "size")}
     numbers = storage.field("blob_id").to_numpy(zero_copy_only=False)
-    beside = np.isin(members["kind"], _BESIDE) & np.asarray(storage.is_valid())
+    beside = np.isin(members["kind"], (SHARED, ALONE)) & np.asarray(storage.is_valid())
     ends = (members["position"] + members["size"])[beside]
     for number in np.unique(numbers[beside]):
         yield int(number), int(ends[numbers[beside] == number].max())

@@ -94,7 +94,6 @@ _LABELLED_ROWS: Final = 32_768
 
 
 def dimension_of(dataset: Dataset, column: str) -> int:
-    """Return how many numbers the vectors of a column have."""
     type_ = dataset.schema.field(column).type
     assert isinstance(type_, pa.FixedSizeListType), f"`{column}` is not a vector"
     return int(type_.list_size)
@@ -167,7 +166,6 @@ class Matrix:
 
     @classmethod
     def take(cls, dataset: Dataset, column: str, rows: RowIds) -> Matrix:
-        """Read the vectors of some rows."""
         vectors = dataset.take(rows.tolist(), [column]).column(column).combine_chunks()
         return cls.of(rows, vectors, dimension_of(dataset, column))
 
@@ -312,7 +310,6 @@ def distances_to(query: Vectors, vectors: Vectors) -> Scores:
 
 
 def merge_ranked(first: Nearest, second: Nearest, limit: int | None) -> Nearest:
-    """Return the nearest of two rankings."""
     return ranked(np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]]), limit)
 
 

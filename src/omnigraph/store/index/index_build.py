@@ -101,15 +101,9 @@ class Coverage:
 class _Listed:
     """An index that this package built, as a version lists it."""
 
-    name: str
-    column: str
-    kind: IndexKind
+    spec: IndexSpec
     segments: tuple[Index, ...]
     is_outdated: bool
-
-    @property
-    def spec(self) -> IndexSpec:
-        return IndexSpec(self.column, self.kind, self.name)
 
 
 # A segment this many times as large as what is folded in stays as it is; smaller ones are merged into the new one.
@@ -120,7 +114,7 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
     if dataset.count() == 0:
         return [], []
-    present = {(index.column, index.kind) for index in _indexes(dataset)}
+    present = {(index.spec.column, index.spec.kind) for index in _indexes(dataset)}
     absent = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
         PendingIndex(spec, "the column holds no vector yet")
@@ -154,14 +148,14 @@ def renewal(
     segments: list[Segment] = []
     superseded: list[Index] = []
     for index in _indexes(dataset):
-        if only is not None and index.name not in only:
+        if only is not None and index.spec.name not in only:
             continue
         spoilt = [
             segment
             for segment in index.segments
             if index.is_outdated
-            or _is_spoilt(segment, index.kind, rows, honest.coverage(segment), frozenset(shrunk))
-            or _is_undivided(dataset, segment, index.kind, rows)
+            or _is_spoilt(segment, index.spec.kind, rows, honest.coverage(segment), frozenset(shrunk))
+            or _is_undivided(dataset, segment, index.spec.kind, rows)
         ]
         kept = [segment for segment in index.segments if segment not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
@@ -208,18 +202,17 @@ def last_covered(dataset: Dataset) -> int:
 
 
 def coverage(dataset: Dataset) -> dict[str, Coverage]:
-    """Return the coverage of every index, by index name."""
     live = frozenset(_live(dataset))
     coverages = {}
     honest = _Honesty(dataset)
     for index in _indexes(dataset):
         if index.is_outdated:
             # Without rows there is nothing to build it again on.
-            coverages[index.name] = Coverage(frozenset(), live, is_outdated=bool(live))
+            coverages[index.spec.name] = Coverage(frozenset(), live, is_outdated=bool(live))
             continue
         covered = frozenset().union(*(honest.coverage(segment) for segment in index.segments))
         claimed = {fragment for segment in index.segments for fragment in segment.fragment_ids}
-        coverages[index.name] = Coverage(covered, live - covered, (live & claimed) - covered)
+        coverages[index.spec.name] = Coverage(covered, live - covered, (live & claimed) - covered)
     return coverages
 
 
@@ -239,14 +232,14 @@ def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[In
     return [
         (segment, honest.coverage(segment))
         for index in _indexes(dataset)
-        if (index.column, index.kind) == (column, kind) and not index.is_outdated
+        if (index.spec.column, index.spec.kind) == (column, kind) and not index.is_outdated
         for segment in index.segments
     ]
 
 
 def is_outdated(dataset: Dataset, column: str) -> bool:
     """Return True if another analyser built the full-text index of a column."""
-    return any(index.column == column and index.is_outdated for index in _indexes(dataset))
+    return any(index.spec.column == column and index.is_outdated for index in _indexes(dataset))
 
 
 def open_files(dataset: Dataset, segment: Index) -> LanceFileSession:
@@ -284,7 +277,7 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
 def misleading(dataset: Dataset) -> list[IndexSpec]:
     """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
     false = {name for name, covered in coverage(dataset).items() if covered.false or covered.is_outdated}
-    return [index.spec for index in _indexes(dataset) if index.name in false]
+    return [index.spec for index in _indexes(dataset) if index.spec.name in false]
 
 
 def _is_spoilt(
@@ -337,9 +330,13 @@ def build_segment(dataset: Dataset, plan: Segment) -> Built:
         if spec.kind is IndexKind.FULLTEXT:
             segment = build_text_segment(dataset, spec.column, spec.name, plan.fragments)
         else:
+            options: dict[str, Any] = {"index_type": "BTREE"}
+            if plan.centres is not None:
+                partitions = {"num_partitions": len(plan.centres), "ivf_centroids": plan.centres}
+                options = {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
             # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
             segment = handle.create_index_uncommitted(
-                spec.column, name=spec.name, fragment_ids=list(plan.fragments), replace=True, **_options(plan)
+                spec.column, name=spec.name, fragment_ids=list(plan.fragments), replace=True, **options
             )
     return segment
 
@@ -353,15 +350,6 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
         # Lance leaves an empty folder on a disk when it has merged the parts of a text segment.
         dataset.store.objects.drop_empty(f"{dataset.ref.directory}/_indices/{merged.uuid}", _ANY_AGE_US)
         return merged
-
-
-def _options(segment: Segment) -> dict[str, Any]:
-    if segment.spec.kind is IndexKind.BTREE:
-        return {"index_type": "BTREE"}
-    assert segment.spec.kind is IndexKind.VECTOR
-    assert segment.centres is not None
-    partitions = {"num_partitions": len(segment.centres), "ivf_centroids": segment.centres}
-    return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
 
 
 def with_centres(dataset: Dataset, segment: Segment) -> Segment:
@@ -398,5 +386,6 @@ def _indexes(dataset: Dataset) -> list[_Listed]:
                 for segment in index.segments
             )
             is_outdated = kind is IndexKind.FULLTEXT and analyser_of(index.details) != ANALYSER
-            indexes.append(_Listed(index.name, columns[index.fields[0]], kind, segments, is_outdated))
+            spec = IndexSpec(columns[index.fields[0]], kind, index.name)
+            indexes.append(_Listed(spec, segments, is_outdated))
     return indexes

@@ -343,7 +343,6 @@ class _Texts:
         self._lock = Lock()
 
     def matches(self, terms: Sequence[str]) -> Positions:
-        """Return the positions of rows that hold any of the terms."""
         unindexed = self._unindexed_matches(terms)
         return unindexed if self.indexed is None else np.union1d(unindexed, self.indexed.matches(terms))
 

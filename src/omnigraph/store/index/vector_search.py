@@ -102,7 +102,6 @@ class Partitions:
         return self._balls.bounds(query)
 
     def read(self, partition: int) -> Matrix:
-        """Return the vectors of one partition."""
         size = int(self.sizes[partition]) * self.dimension * 4
         key = (self._segment.uuid, partition)
         return self._cache.parts.get_or_create(key, lambda: self._range(partition, partition + 1), size)
@@ -321,7 +320,6 @@ class IndexedVectors:
 
     @cached_property
     def known(self) -> Flags:
-        """Which rows the index knows."""
         return self._live.in_fragments(self.covered)
 
     def nearest(self, query: Vectors, flags: Flags, limit: int) -> Nearest | None:

@@ -5,10 +5,10 @@ The client retries on its own, within bounds; a final failure is classified by i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import obstore
 from obstore import exceptions
@@ -26,9 +26,11 @@ from omnigraph.store.write.file_proof import FOOTER_BYTES, etag_checksum
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult, ObjectMeta, PutMode, UpdateVersion
-    from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
+    from obstore.store import ClientConfig, RetryConfig
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore
+# The clients take the same arguments, but for the names of options that `client_settings` knows.
+_CLIENTS: Final[Mapping[str, Callable[..., Client]]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 
 # The most that one bulk request lists or deletes.
 BATCH_OBJECTS: Final = 1_000
@@ -73,19 +75,9 @@ def open_client(root: Location) -> Client:
     }
     prefix = root.path or None
     try:
-        match root.scheme:
-            case "gs":
-                config = cast("GCSConfig", options)
-                return GCSStore(
-                    root.bucket, prefix=prefix, config=config, client_options=client_options, retry_config=retry
-                )
-            case "az":
-                settings = cast("AzureConfig", options)
-                return AzureStore(
-                    root.bucket, prefix=prefix, config=settings, client_options=client_options, retry_config=retry
-                )
-        keys = cast("S3Config", options)
-        return S3Store(root.bucket, prefix=prefix, config=keys, client_options=client_options, retry_config=retry)
+        return _CLIENTS[root.scheme](
+            root.bucket, prefix=prefix, config=options, client_options=client_options, retry_config=retry
+        )
     except (exceptions.BaseError, ValueError) as error:
         raise from_client_error(error, "make a client of", root.uri, root.kind) from error
 

@@ -23,9 +23,6 @@ _EMULATOR_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErC
 _EMULATOR_ENDPOINT: Final = "http://127.0.0.1:10000/devstoreaccount1"
 
 
-# -- S3 --------------------------------------------------------------------------------------------------------------
-
-
 def s3_bucket_options(bucket: str) -> dict[str, str]:
     """Return the options for a bucket of S3; with host names if that is asked for.
 
@@ -42,16 +39,11 @@ def s3_options() -> dict[str, str]:
     """Return what the `AWS_*` settings say, under the names that object store clients use."""
     endpoint = _s3_endpoint()
     path_style = _flag("AWS_S3_FORCE_PATH_STYLE")
-    return _given(
-        {
-            "aws_region": settings.read("AWS_REGION"),
-            "aws_access_key_id": settings.read("AWS_ACCESS_KEY_ID"),
-            "aws_secret_access_key": settings.read("AWS_SECRET_ACCESS_KEY"),
-            "aws_session_token": settings.read("AWS_SESSION_TOKEN"),
-            "aws_endpoint": endpoint,
-            "aws_virtual_hosted_style_request": "" if path_style is None else str(not path_style).lower(),
-            "allow_http": _allow_http("AWS_ALLOW_HTTP", endpoint),
-        }
+    return _options(
+        *("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+        aws_endpoint=endpoint,
+        aws_virtual_hosted_style_request="" if path_style is None else str(not path_style).lower(),
+        allow_http=_allow_http("AWS_ALLOW_HTTP", endpoint),
     )
 
 
@@ -80,21 +72,16 @@ def _bucket_endpoint(endpoint: str, bucket: str) -> str:
     return f"{parts.scheme}://{user}{separator}{bucket}.{address}"
 
 
-# -- Google Cloud Storage --------------------------------------------------------------------------------------------
-
-
 def gcs_options(_bucket: str = "") -> dict[str, str]:
     """Return what the `GOOGLE_*` settings say, under the names that object store clients use."""
     endpoint = _endpoint("GOOGLE_BASE_URL")
-    return _given(
-        {
-            "google_application_credentials": settings.read("GOOGLE_APPLICATION_CREDENTIALS"),
-            "google_service_account": settings.read("GOOGLE_SERVICE_ACCOUNT"),
-            "google_service_account_key": settings.read("GOOGLE_SERVICE_ACCOUNT_KEY"),
-            "google_bearer_token": settings.read("GOOGLE_BEARER_TOKEN"),
-            "google_base_url": endpoint.rstrip("/"),
-            "allow_http": _allow_http("GOOGLE_ALLOW_HTTP", endpoint),
-        }
+    return _options(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_SERVICE_ACCOUNT",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "GOOGLE_BEARER_TOKEN",
+        google_base_url=endpoint.rstrip("/"),
+        allow_http=_allow_http("GOOGLE_ALLOW_HTTP", endpoint),
     )
 
 
@@ -103,14 +90,10 @@ def gcs_endpoint_name() -> str:
     return _public(_endpoint("GOOGLE_BASE_URL") or "https://storage.googleapis.com")
 
 
-# -- Azure Blob Storage ----------------------------------------------------------------------------------------------
-
-
 def azure_options(_container: str = "") -> dict[str, str]:
     """Return what the `AZURE_*` settings say, under the names that object store clients use.
 
-    Raises:
-        UsageError: No storage account is named. An address names its container alone.
+    Raises `UsageError` without a storage account: an address names its container alone.
     """
     endpoint, is_emulator = _azure_endpoint(), bool(_flag("AZURE_STORAGE_USE_EMULATOR"))
     account, key = settings.read("AZURE_STORAGE_ACCOUNT_NAME"), settings.read("AZURE_STORAGE_ACCOUNT_KEY")
@@ -124,21 +107,15 @@ def azure_options(_container: str = "") -> dict[str, str]:
             setting="AZURE_STORAGE_ACCOUNT_NAME",
             value=account,
         )
-    return _given(
-        {
-            "azure_storage_account_name": account,
-            "azure_storage_account_key": key,
-            "azure_storage_sas_token": settings.read("AZURE_STORAGE_SAS_TOKEN"),
-            "azure_storage_token": settings.read("AZURE_STORAGE_TOKEN"),
-            "azure_client_id": settings.read("AZURE_CLIENT_ID"),
-            "azure_client_secret": settings.read("AZURE_CLIENT_SECRET"),
-            "azure_tenant_id": settings.read("AZURE_TENANT_ID"),
-            "azure_federated_token_file": settings.read("AZURE_FEDERATED_TOKEN_FILE"),
-            "azure_storage_endpoint": endpoint,
-            # What it stands for is spelled out above: by themselves, the clients would forget the endpoint.
-            "azure_storage_use_emulator": "false",
-            "allow_http": "true" if is_emulator else _allow_http("AZURE_ALLOW_HTTP", endpoint),
-        }
+    return _options(
+        *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_TOKEN", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"),
+        *("AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"),
+        azure_storage_account_name=account,
+        azure_storage_account_key=key,
+        azure_storage_endpoint=endpoint,
+        # What it stands for is spelled out above: by themselves, the clients would forget the endpoint.
+        azure_storage_use_emulator="false",
+        allow_http="true" if is_emulator else _allow_http("AZURE_ALLOW_HTTP", endpoint),
     )
 
 
@@ -152,10 +129,9 @@ def _azure_endpoint() -> str:
     return endpoint or (_EMULATOR_ENDPOINT if _flag("AZURE_STORAGE_USE_EMULATOR") else "")
 
 
-# -- all of them -----------------------------------------------------------------------------------------------------
-
-
-def _given(options: dict[str, str]) -> dict[str, str]:
+def _options(*names: str, **others: str) -> dict[str, str]:
+    """Return the options that have the names of settings, and others, as far as they are set."""
+    options = {name.lower(): settings.read(name) for name in names} | others
     return {name: value for name, value in options.items() if value}
 
 

@@ -196,7 +196,6 @@ class Objects:
 
 
 def open_backend(root: Location, meter: Meter) -> Backend:
-    """Return the backend of a location."""
     if root.has_paths:
         return LocalObjects(root, meter)
     # Most graphs are local; they should not pay for loading a client that they never use.

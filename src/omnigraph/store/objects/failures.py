@@ -97,10 +97,6 @@ _EXISTS: Final = (StorageKind.PRECONDITION, "it exists already, or changed meanw
 
 # What an answer means by its code, where the status alone would mislead.
 _CODES: Final[dict[str, tuple[StorageKind, str]]] = {
-    "ExpiredToken": _TOKEN,
-    "ExpiredTokenException": _TOKEN,
-    "InvalidToken": _TOKEN,
-    "TokenRefreshRequired": _TOKEN,
     "InvalidAccessKeyId": (
         StorageKind.CONFIGURATION,
         "the store does not know this access key: check AWS_ACCESS_KEY_ID",
@@ -110,24 +106,15 @@ _CODES: Final[dict[str, tuple[StorageKind, str]]] = {
         "the secret does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
     ),
     "RequestTimeTooSkewed": (StorageKind.CONFIGURATION, "the clock of this machine is wrong: set it"),
-    "NoSuchBucket": _NO_BUCKET,
-    "ContainerNotFound": _NO_BUCKET,
-    "ContainerDisabled": _NO_BUCKET,
-    "ContainerBeingDeleted": _NO_BUCKET,
-    "AuthenticationFailed": _NOT_PROVEN,
-    "InvalidAuthenticationInfo": _NOT_PROVEN,
-    "NoAuthenticationInformation": _NOT_PROVEN,
-    "AuthenticationRequired": _NOT_PROVEN,
     "BlobAlreadyExists": _EXISTS,
-    "ServerBusy": _BUSY,
-    "OperationTimedOut": _BUSY,
-    "PermanentRedirect": _REGION,
-    "AuthorizationHeaderMalformed": _REGION,
+    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"), _TOKEN),
+    **dict.fromkeys(("NoSuchBucket", "ContainerNotFound", "ContainerDisabled", "ContainerBeingDeleted"), _NO_BUCKET),
+    **dict.fromkeys(("AuthenticationFailed", "AuthenticationRequired"), _NOT_PROVEN),
+    **dict.fromkeys(("InvalidAuthenticationInfo", "NoAuthenticationInformation"), _NOT_PROVEN),
+    **dict.fromkeys(("ServerBusy", "OperationTimedOut", "RequestTimeout", "SlowDown"), _BUSY),
+    **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed"), _REGION),
     "IllegalLocationConstraintException": _REGION,
-    "RequestTimeout": _BUSY,
-    "SlowDown": _BUSY,
-    "ConditionalRequestConflict": _CONFLICT,
-    "OperationAborted": _CONFLICT,
+    **dict.fromkeys(("ConditionalRequestConflict", "OperationAborted"), _CONFLICT),
 }
 _STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
     301: _REGION,

@@ -91,9 +91,6 @@ class LocalObjects:
         with file:
             yield iter(partial(file.read, COPY_CHUNK_BYTES), b"")
 
-    def create(self, path: str, data: bytes) -> bool:
-        return self.put_if_absent(path, data)
-
     def put_if_match(self, path: str, data: bytes, expected: ObjectInfo) -> bool:
         raise AssertionError("files have no ETags")
 
@@ -109,6 +106,8 @@ class LocalObjects:
                     return False
         self._settle(path)
         return True
+
+    create = put_if_absent
 
     def link(self, staged: str, final: str) -> bool:
         self._meter.count("link", final)
@@ -285,7 +284,9 @@ class Reserve:
         except FileNotFoundError:
             return False
         try:
-            self._overwrite(temporary, data)
+            with open(temporary, "r+b") as file:
+                file.write(data.ljust(RESERVE_BYTES))
+            self._disk.sync([temporary], [])
             os.rename(temporary, self._full(path))
         except OSError as error:
             # A file system that never writes in place needs new blocks even for this; deleted, these are free.
@@ -313,14 +314,6 @@ class Reserve:
             os.utime(self._full(path))
         except OSError as error:
             raise from_os_error(error, "touch", self._full(path)) from error
-
-    def _overwrite(self, file: str, data: bytes) -> None:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.pwrite(descriptor, data.ljust(RESERVE_BYTES), 0)
-        finally:
-            os.close(descriptor)
-        self._disk.sync([file], [])
 
     def _is_reserve(self, path: str) -> bool:
         try:

@@ -55,7 +55,6 @@ class StoreKind:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The names of all settings of this store."""
         return tuple(setting.name for setting in SETTINGS.values() if setting.scheme == self.scheme)
 
     @property

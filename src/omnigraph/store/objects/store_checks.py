@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind
@@ -51,18 +51,6 @@ class StoreReport(PublicValue):
         return all(check.outcome != "failed" for check in self.checks)
 
 
-class _Unfit(Exception):
-    """A check failed."""
-
-
-class _Doubtful(Exception):
-    """A check found something that a graph does not depend on."""
-
-
-class _NotNeeded(Exception):
-    """A check does not apply to this store."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Probe:
     """The folder of one run of the checks."""
@@ -73,6 +61,11 @@ class _Probe:
 
     def path(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+
+# How a check ended, and what it found. What a graph does not depend on is a warning.
+_Verdict: TypeAlias = tuple[Outcome, str]
+_Check: TypeAlias = Callable[[_Probe], _Verdict]
 
 
 def check_store(root: Location) -> StoreReport:
@@ -100,69 +93,63 @@ def _existing(root: Location) -> Location:
     return Location(root.scheme, root.bucket, path)
 
 
-def _run(name: str, check: Callable[[_Probe], str], probe: _Probe) -> StoreCheck:
+def _run(name: str, check: _Check, probe: _Probe) -> StoreCheck:
     try:
-        return StoreCheck(name, "ok", check(probe))
-    except _NotNeeded as reason:
-        return StoreCheck(name, "skipped", str(reason))
-    except _Doubtful as doubt:
-        return StoreCheck(name, "warning", str(doubt))
-    except _Unfit as fault:
-        return StoreCheck(name, "failed", str(fault))
+        return StoreCheck(name, *check(probe))
     except StorageError as error:
         return StoreCheck(name, "failed", error.message)
 
 
-def _check_permissions(probe: _Probe) -> str:
+def _check_permissions(probe: _Probe) -> _Verdict:
     backend, path = probe.backend, probe.path("permissions")
     backend.put(path, b"1")
     if backend.get(path) != b"1":
-        raise _Unfit("an object that was just written cannot be read")
+        return "failed", "an object that was just written cannot be read"
     if backend.info(path) is None:
-        raise _Unfit("an object that was just written has no size and date")
+        return "failed", "an object that was just written has no size and date"
     if not list(backend.list(probe.folder)):
-        raise _Unfit("an object that was just written is not listed")
+        return "failed", "an object that was just written is not listed"
     backend.delete(path)
     backend.put(path, b"2")
     backend.delete_many([path])
     if backend.get(path) is not None:
-        raise _Unfit("an object that was just deleted can still be read")
-    return "write, read, list and delete"
+        return "failed", "an object that was just deleted can still be read"
+    return "ok", "write, read, list and delete"
 
 
-def _check_conditional_put(probe: _Probe) -> str:
+def _check_conditional_put(probe: _Probe) -> _Verdict:
     path, condition = probe.path("conditional-put"), f"`{probe.root.kind.create_condition}`"
     if not probe.backend.create(path, b"1"):
-        raise _Unfit(f"an object that does not exist cannot be created with {condition}")
+        return "failed", f"an object that does not exist cannot be created with {condition}"
     if probe.backend.create(path, b"2") or probe.backend.get(path) != b"1":
-        raise _Unfit(f"{condition} is ignored: a second writer replaced the object, so commits would be lost")
-    return f"{condition} is honoured" if probe.root.kind.publishes_by_put else "hard links never replace a file"
+        return "failed", f"{condition} is ignored: a second writer replaced the object, so commits would be lost"
+    return "ok", f"{condition} is honoured" if probe.root.kind.publishes_by_put else "hard links never replace a file"
 
 
-def _check_conditional_match(probe: _Probe) -> str:
+def _check_conditional_match(probe: _Probe) -> _Verdict:
     if probe.root.has_paths:
-        raise _NotNeeded("files have no ETags")
+        return "skipped", "files have no ETags"
     backend, path = probe.backend, probe.path("conditional-match")
-    condition = f"`{probe.root.kind.match_condition}`"
+    condition, minor = f"`{probe.root.kind.match_condition}`", "commits do not depend on it, but other tools may"
     backend.put(path, b"1")
     before = backend.info(path)
     backend.put(path, b"2")
     after = backend.info(path)
     if before is None or after is None or not before.e_tag or not after.e_tag or before.e_tag == after.e_tag:
-        raise _Doubtful("objects have no ETags that change with their bytes; `verify --data` can only compare bytes")
+        return "warning", "objects have no ETags that change with their bytes; `verify --data` can only compare bytes"
     try:
         if backend.put_if_match(path, b"3", before):
-            raise _Doubtful(f"{condition} is ignored; commits do not depend on it, but other tools may")
+            return "warning", f"{condition} is ignored; {minor}"
         if not backend.put_if_match(path, b"4", after):
-            raise _Doubtful(f"{condition} refuses the current object; commits do not depend on it, but other tools may")
+            return "warning", f"{condition} refuses the current object; {minor}"
     except StorageError as error:
         if error.storage_kind is not StorageKind.PERMANENT:
             raise
-        raise _Doubtful(f"{condition} is not implemented; commits do not depend on it, but other tools may") from error
-    return f"{condition} is honoured"
+        return "warning", f"{condition} is not implemented; {minor}"
+    return "ok", f"{condition} is honoured"
 
 
-def _check_race(probe: _Probe) -> str:
+def _check_race(probe: _Probe) -> _Verdict:
     with ThreadPoolExecutor(DOCTOR_RACE_WRITERS, thread_name_prefix="omnigraph-doctor") as pool:
         for number in range(DOCTOR_RACE_ROUNDS):
             path = probe.path(f"race-{number}")
@@ -170,16 +157,16 @@ def _check_race(probe: _Probe) -> str:
             won = list(pool.map(probe.backend.put_if_absent, [path] * len(writers), writers))
             winners = [writer for writer, has_won in zip(writers, won, strict=True) if has_won]
             if len(winners) != 1:
-                raise _Unfit(
+                return "failed", (
                     f"{len(winners)} of {DOCTOR_RACE_WRITERS} concurrent writers created the same object, so commits"
                     " would be lost"
                 )
             if probe.backend.get(path) != winners[0]:
-                raise _Unfit("the object does not hold the bytes of the writer that created it")
-    return f"1 of {DOCTOR_RACE_WRITERS} concurrent writers wins, {DOCTOR_RACE_ROUNDS} times"
+                return "failed", "the object does not hold the bytes of the writer that created it"
+    return "ok", f"1 of {DOCTOR_RACE_WRITERS} concurrent writers wins, {DOCTOR_RACE_ROUNDS} times"
 
 
-def _check_large_file(probe: _Probe) -> str:
+def _check_large_file(probe: _Probe) -> _Verdict:
     path, size = probe.path("large"), COPY_CHUNK_BYTES + 1_000
     chunk = bytes(range(250)) * (size // 250 + 1)
 
@@ -190,12 +177,12 @@ def _check_large_file(probe: _Probe) -> str:
     probe.backend.put_chunks(path, chunks())
     info = probe.backend.info(path)
     if info is None or info.size_bytes != size or probe.backend.get(path) != chunk[:size]:
-        raise _Unfit(f"a file of {size:,} bytes that was written in parts does not have its bytes")
+        return "failed", f"a file of {size:,} bytes that was written in parts does not have its bytes"
     probe.backend.delete(path)
-    return f"{size:,} bytes" + ("" if probe.root.has_paths else " in a multipart upload")
+    return "ok", f"{size:,} bytes" + ("" if probe.root.has_paths else " in a multipart upload")
 
 
-def _check_listing(probe: _Probe) -> str:
+def _check_listing(probe: _Probe) -> _Verdict:
     folder = probe.path("listing")
     paths = [f"{folder}/{name}" for name in _LISTED]
     for path in paths:
@@ -203,32 +190,32 @@ def _check_listing(probe: _Probe) -> str:
     listed = [info.path for info in probe.backend.list(folder)]
     if sorted(listed) != sorted(paths):
         missing = len(set(paths) - set(listed))
-        raise _Unfit(f"{missing} of {len(paths)} objects that were just written are not listed")
+        return "failed", f"{missing} of {len(paths)} objects that were just written are not listed"
     if not probe.root.has_paths and listed != sorted(paths):
-        raise _Unfit("objects are not listed in the order of their names, by which the newest version is found")
+        return "failed", "objects are not listed in the order of their names, by which the newest version is found"
     probe.backend.delete_many(paths)
     if list(probe.backend.list(folder)):
-        raise _Unfit("objects that were just deleted are still listed")
-    return "complete" if probe.root.has_paths else "complete, and in the order of names"
+        return "failed", "objects that were just deleted are still listed"
+    return "ok", "complete" if probe.root.has_paths else "complete, and in the order of names"
 
 
-def _check_clock(probe: _Probe) -> str:
+def _check_clock(probe: _Probe) -> _Verdict:
     path = probe.path("clock")
     probe.backend.put(path, b"")
     now_us, info = clock.now_us(), probe.backend.info(path)
     if info is None:
-        raise _Unfit("an object that was just written has no date")
+        return "failed", "an object that was just written has no date"
     skew = (now_us - clock.storage_us(info.modified_us)) / 1_000_000
     if abs(skew) > DOCTOR_CLOCK_SECONDS:
         direction = "ahead of" if skew > 0 else "behind"
-        raise _Doubtful(
+        return "warning", (
             f"the clock of this machine is {abs(skew):.0f} seconds {direction} that of the store; commits keep their"
             " order, but their dates are wrong: set the clock"
         )
-    return f"differs by less than {DOCTOR_CLOCK_SECONDS} seconds"
+    return "ok", f"differs by less than {DOCTOR_CLOCK_SECONDS} seconds"
 
 
-_CHECKS: Final[dict[str, Callable[[_Probe], str]]] = {
+_CHECKS: Final[dict[str, _Check]] = {
     "permissions": _check_permissions,
     "conditional put": _check_conditional_put,
     "conditional match": _check_conditional_match,
