@@ -13,10 +13,13 @@ from pyspark.sql.datasource import DataSource
 
 
 def _show_errors(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Show errors as the user of Spark is to see them."""
+    """Show errors as the user of Spark is to see them; the processes that Spark runs this in need no pandas."""
 
     @wraps(method)
     def run(*arguments: Any, **options: Any) -> Any:
+        from omnigraph.arrow_import import postpone_pandas
+
+        postpone_pandas()
         from omnigraph.spark.datasource.options import spark_errors
 
         with spark_errors():

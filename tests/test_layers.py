@@ -28,6 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "limits",
             "display",
             "ids",
+            "arrow_import",
             "clock",
             "failpoints",
             "lru",

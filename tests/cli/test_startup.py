@@ -38,6 +38,24 @@ print(len(pyarrow.table({{"a": [1]}}).to_pandas()), "pandas" in sys.modules)
 """
 
 
+NULLS = """
+from omnigraph.arrow_import import postpone_pandas
+{claim}
+import pyarrow
+import pandas
+print(pyarrow.array(pandas.Series([1.0, float("nan")])).null_count)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", ["postpone_pandas()", ""])
+def test_arrow_knows_the_nulls_of_pandas_that_came_later(claim: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NULLS.format(claim=claim)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "1\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("claim", "is_loaded"), [("startup.tune_for_short_process()", False), ("", True)])
 def test_arrow_loads_pandas_when_a_call_needs_it(claim: str, is_loaded: bool) -> None:

@@ -435,14 +435,14 @@ def late_values(graph: Graph) -> list[dict[str, Any]]:
     return list(graph.query(query).rows())
 
 
-def test_widened_type_that_one_ancestor_lacks_reaches_an_unchanged_target(graph: Graph) -> None:
+def test_widened_type_reaches_a_target_that_equals_one_ancestor(graph: Graph) -> None:
     late_type(graph)
     graph.load([{"type": "Late", "data": {"k": "y", "m": 1 << 40}}], mode="append", branch="topic")
     graph.branches.merge("topic", "main")
     assert late_values(graph) == [{"k": "x", "m": 1}, {"k": "y", "m": 1 << 40}]
 
 
-def test_widened_type_that_one_ancestor_lacks_is_refused_where_the_target_changed(graph: Graph) -> None:
+def test_widened_type_is_refused_where_the_target_changed(graph: Graph) -> None:
     late_type(graph)
     graph.load([{"type": "Late", "data": {"k": "x", "m": 2}}], mode="merge")
     with pytest.raises(MergeConflict, match="changed its type to `I64"):

@@ -8,8 +8,13 @@ from __future__ import annotations
 import gc
 import warnings
 
+from omnigraph.arrow_import import postpone_pandas
+
 
 def main() -> None:
+    # Imports make hardly any garbage, and workers that need pandas import it.
+    gc.disable()
+    postpone_pandas()
     # Lance warns of forks as soon as it is imported.
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     import pyspark.daemon
@@ -20,6 +25,7 @@ def main() -> None:
     # A worker collects garbage after each task. Frozen imports are passed over, and their pages stay shared.
     gc.collect()
     gc.freeze()
+    gc.enable()
     pyspark.daemon.manager()
 
 

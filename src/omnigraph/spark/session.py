@@ -198,7 +198,8 @@ def _java_options(cache: Path, version: int, *, is_for_tasks: bool = False) -> s
     """Return JVM options: the compiler, logging, and an archive of loaded classes (CDS) to use, or to write at exit."""
     import pyspark
 
-    name = f"spark-{pyspark.__version__}-java-{version}"
+    # An archive has the classes of one run, and the tasks of this package need others than queries.
+    name = f"spark-{pyspark.__version__}-java-{version}-{'tasks' if is_for_tasks else 'queries'}"
     options = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     if is_for_tasks:
         options = f"{_FAST_START} {options}"
