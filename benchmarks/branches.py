@@ -169,8 +169,13 @@ def make_graph(root: Path, types: int, size: int = 0) -> Graph:
         root, schema="\n".join(f"node T{n} {{ k: String @key  n: I64?  s: String? }}" for n in range(types))
     )
     if size:
-        commit_rows(graph, "main", make_rows(np.arange(size), -1), append)
+        append_rows(graph, np.arange(size))
     return graph
+
+
+def append_rows(graph: Graph, numbers: Any) -> None:
+    """Add entities that no branch has changed."""
+    commit_rows(graph, "main", make_rows(numbers, -1), append)
 
 
 def make_rows(numbers: Any, salt: int) -> pa.Table:

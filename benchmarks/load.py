@@ -133,7 +133,7 @@ def _measure(case: str, cores: int, folders: Sequence[Path], home: Path) -> list
     words = [case, str(cores), str(home), *(f"{format_}:{data}" for format_, data in inputs)]
     command = [python, "-m", "benchmarks.loadcase", *words]
     process = subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True)
-    said, peaks = _listen(process)
+    said, peaks = listen(process)
     assert process.returncode == 0, f"{case} ended with {process.returncode}"
     start = next((one["start"] for one in said if "start" in one), None)
     times = [(one["seconds"], peak) for one, peak in zip(said, peaks, strict=True) if "seconds" in one]
@@ -147,7 +147,7 @@ def _measure(case: str, cores: int, folders: Sequence[Path], home: Path) -> list
     return runs
 
 
-def _listen(process: subprocess.Popen[str]) -> tuple[list[dict[str, float]], list[int]]:
+def listen(process: subprocess.Popen[str]) -> tuple[list[dict[str, float]], list[int]]:
     """Return what a process says, line by line, and for each line the most memory since the one before."""
     said: list[dict[str, float]] = []
     peaks: list[int] = []

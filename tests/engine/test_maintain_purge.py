@@ -243,7 +243,9 @@ def test_purge_spares_the_columns_that_had_the_number_before_an_overwrite(tmp_pa
         assert graph.maintenance.cleanup(keep=100, confirm=True).purged[0].error is None
         assert not any(b"CSECRET" in one.read_bytes() or b"sea" in one.read_bytes() for one in data_files(graph))
         with og.open(graph.uri) as fresh:
-            assert fresh.get("Note", "n")["b"] == "bee"
+            note = fresh.get("Note", "n")
+            assert note is not None
+            assert note["b"] == "bee"
             rows = fresh.query("match { $n: Note } return { $n.k, $n.b }", at=then).to_json_rows()
             assert rows == [{"n.k": "n", "n.b": "bee"}]
             assert fresh.maintenance.verify(data=True).is_sound
@@ -262,7 +264,9 @@ def test_purge_on_main_spares_what_a_branch_has_added(tmp_path: Path) -> None:
         graph.maintenance.cleanup(keep=100, confirm=True)
         assert not any(b"b" * 20 in one.read_bytes() for one in data_files(graph))
         with og.open(graph.uri) as fresh:
-            assert fresh.get("Note", "topic-note", branch="topic")["c"] == "c" * 20
+            note = fresh.get("Note", "topic-note", branch="topic")
+            assert note is not None
+            assert note["c"] == "c" * 20
             assert fresh.maintenance.verify(data=True).is_sound
 
 
