@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,10 @@ def tree_seconds(process: int) -> float:
 def _tree(process: int) -> Iterator[int]:
     yield process
     for task in Path(f"/proc/{process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
+        # A thread may end at any moment.
+        with suppress(OSError):
+            for child in (task / "children").read_text().split():
+                yield from _tree(int(child))
 
 
 def _seconds(process: int) -> float:
