@@ -147,8 +147,8 @@ def test_decode_plain_lines_takes_the_fast_way() -> None:
     data = b"".join(GOOD % number for number in range(300))
     with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
         loaded = decode(data, TYPES, first_line=11, findings=Findings())[TypeKey("node:A")]
-    assert loaded.lines.tolist() == list(range(11, 311))
-    assert loaded.rows.column("id").to_pylist() == [str(number) for number in range(300)]
+    assert loaded.in_order().numbers.tolist() == list(range(11, 311))
+    assert loaded.in_order().rows.column("id").to_pylist() == [str(number) for number in range(300)]
 
 
 def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
@@ -163,8 +163,8 @@ def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
         ("N1", 501),
         ("N4", 1000),
     ]
-    assert loaded.lines.tolist() == [place + 1 for place in range(1_000) if place not in bad]
-    assert loaded.rows.column("k").to_pylist() == [str(place) for place in range(1_000) if place not in bad]
+    assert loaded.in_order().numbers.tolist() == [place + 1 for place in range(1_000) if place not in bad]
+    assert loaded.in_order().rows.column("k").to_pylist() == [str(place) for place in range(1_000) if place not in bad]
 
 
 @pytest.mark.parametrize("values", ["1704067200000", "null"])
@@ -172,7 +172,7 @@ def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
     data = b"".join(GOOD.replace(b'"2024-01-01T00:00:00Z"', values.encode()) % number for number in range(300))
     with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
         [found] = set(
-            decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].rows.column("at").to_pylist()
+            decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].in_order().rows.column("at").to_pylist()
         )
     assert str(found) == ("None" if values == "null" else "2024-01-01")
 

@@ -138,7 +138,8 @@ class RowKeeper:
             key = loaded.type.table_key
             if table_keys is not None and key not in table_keys:
                 continue
-            kept = _keep_one_per_id(job, KeptRows(job.catalog.type_of(key), loaded.rows, loaded.lines))
+            part = loaded.in_order()
+            kept = _keep_one_per_id(job, KeptRows(job.catalog.type_of(key), part.rows, part.numbers))
             # The load fails anyway if a line is malformed, so make no requests for it.
             if job.embed is None or key not in job.embed.targets or (self.outcome.malformed and not job.is_rejecting):
                 yield kept

@@ -57,6 +57,8 @@ def find_applied(session: GraphSession, commits: Iterable[Commit], options: Load
     Comparing digests would let an actor confirm a guess of the input. So the job of another actor is only compared for
     actors who may read all types where it was applied; for others the job id counts as used for any input.
     """
+    if not options.is_repeatable:
+        return None
     job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
     applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
