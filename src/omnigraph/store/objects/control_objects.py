@@ -5,7 +5,6 @@ Adds to its backends what both share: checked paths, failpoints around every cha
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final

@@ -124,7 +124,7 @@ class Disk:
             self._is_anchored = True
 
     def _absolute(self, path: str) -> str:
-        return os.path.join(self._root, path).rstrip("/") or "/"
+        return (path if path.startswith("/") else f"{self._root}/{path}").rstrip("/") or "/"
 
     def _with_parents(self, directories: Iterable[str]) -> list[str]:
         complete: dict[str, None] = {}
