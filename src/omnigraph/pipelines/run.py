@@ -413,24 +413,51 @@ class _Run:
         has_deletes = is_begun or any(deleted.values())
         nodes, edges = (complete_rows(self.graph, self.pipeline, spark, rows) for rows in (nodes, edges))
         may_wait = self.options.backfill is None and any(item.is_pending for item in self.pipeline.edges.values())
+        return self._load(
+            nodes,
+            edges,
+            {**properties, record.DELETED: orjson.dumps(deleted).decode()},
+            may_wait=may_wait,
+            from_branch=None if has_deletes else target.merge_into,
+            job_id=self._job_id(before),
+            on_error="quarantine" if self.pipeline.is_rejecting or may_wait else "fail",
+            max_errors=PIPELINE_PENDING_ROWS_MAX if may_wait else LOAD_ERRORS_MAX,
+            commits_empty=has_deletes or is_deleting,
+        )
+
+    def _load(
+        self,
+        nodes: Mapping[str, Columns],
+        edges: Mapping[str, Columns],
+        properties: Mapping[str, str],
+        *,
+        may_wait: bool,
+        **options: Any,
+    ) -> LoadReport:
         with self.recorder.stage("load"), self._load_folder() as folder:
             return load(
                 session_of(self.graph.on()),
                 nodes=nodes,
                 edges=edges,
                 mode=self.pipeline.mode,
-                branch=target.branch,
-                from_branch=None if has_deletes else target.merge_into,
-                job_id=self._job_id(before),
-                on_error="quarantine" if self.pipeline.is_rejecting or may_wait else "fail",
-                max_errors=PIPELINE_PENDING_ROWS_MAX if may_wait else LOAD_ERRORS_MAX,
+                branch=self.pipeline.publication.branch,
                 report=folder,
                 embed=self.pipeline.embed,
-                properties={**properties, record.DELETED: orjson.dumps(deleted).decode()},
+                properties=self._run_properties | properties,
                 is_input_digested=False,
-                commits_empty=has_deletes or is_deleting,
                 late_properties=partial(self._late_properties, may_wait=may_wait),
+                **options,
             )
+
+    @property
+    def _run_properties(self) -> dict[str, str]:
+        """What every load of a run says about it."""
+        return {
+            record.PIPELINE: self.pipeline.name,
+            record.RUN: self.recorder.report.run_id,
+            record.DIGEST: self.pipeline.digest,
+            record.STARTED: str(self.recorder.started_us),
+        }
 
     def _late_properties(self, rejected: Sequence[RejectedLine], *, may_wait: bool) -> dict[str, str]:
         kept = keep_rows(self.graph, self.pipeline, self.recorder.report.run_id, rejected, may_wait=may_wait)
@@ -447,34 +474,19 @@ class _Run:
         rows = collect_rows(self.graph, self.pipeline, chosen)
         run_ids = [item.run_id for item in chosen]
         self.recorder.set(watermarks={})
-        properties = {
-            record.PIPELINE: self.pipeline.name,
-            record.RUN: self.recorder.report.run_id,
-            record.DIGEST: self.pipeline.digest,
-            record.STARTED: str(self.recorder.started_us),
-            record.RETRIED: orjson.dumps(dict.fromkeys(run_ids, True)).decode(),
-        }
-        target = self.pipeline.publication
         by_kind: dict[str, dict[str, Columns]] = {"node": {}, "edge": {}}
         for key, columns in rows.items():
             by_kind[TypeKey(key).kind][TypeKey(key).name] = columns
         remove_merged_branch(self.graph, self.pipeline)
-        with self.recorder.stage("load"), self._load_folder() as folder:
-            loaded = load(
-                session_of(self.graph.on()),
-                nodes=by_kind["node"],
-                edges=by_kind["edge"],
-                mode=self.pipeline.mode,
-                branch=target.branch,
-                from_branch=target.merge_into,
-                job_id=f"{self.pipeline.name}:retry:{','.join(run_ids)}",
-                on_error="quarantine",
-                report=folder,
-                embed=self.pipeline.embed,
-                properties=properties,
-                is_input_digested=False,
-                late_properties=partial(self._late_properties, may_wait=False),
-            )
+        loaded = self._load(
+            by_kind["node"],
+            by_kind["edge"],
+            {record.RETRIED: orjson.dumps(dict.fromkeys(run_ids, True)).decode()},
+            may_wait=False,
+            from_branch=self.pipeline.publication.merge_into,
+            job_id=f"{self.pipeline.name}:retry:{','.join(run_ids)}",
+            on_error="quarantine",
+        )
         return self._publish_loaded(publisher, loaded)
 
     @contextmanager
@@ -504,13 +516,7 @@ class _Run:
         """Return what the commit of the load says about this run, without what it deletes."""
         options, report = self.options, self.recorder.report
         quarantined = sum(item.failed for item in report.expectations if item.outcome == "quarantine")
-        properties = {
-            record.PIPELINE: self.pipeline.name,
-            record.RUN: report.run_id,
-            record.DIGEST: self.pipeline.digest,
-            record.STARTED: str(self.recorder.started_us),
-            record.QUARANTINED: str(quarantined),
-        }
+        properties = {record.QUARANTINED: str(quarantined)}
         if options.scheduled_for is not None:
             properties[record.SCHEDULED_FOR] = options.scheduled_for.astimezone(UTC).isoformat()
         if options.backfill is not None:

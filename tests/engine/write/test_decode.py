@@ -145,7 +145,7 @@ def test_decode_without_a_check_is_caught(name: str) -> None:
 
 def test_decode_plain_lines_takes_the_fast_way() -> None:
     data = b"".join(GOOD % number for number in range(300))
-    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
+    with patch.object(decoding, "parse_lines", side_effect=AssertionError("the slow way")):
         loaded = decode(data, TYPES, first_line=11, findings=Findings())[TypeKey("node:A")]
     assert loaded.in_order().numbers.tolist() == list(range(11, 311))
     assert loaded.in_order().rows.column("id").to_pylist() == [str(number) for number in range(300)]
@@ -170,7 +170,7 @@ def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
 @pytest.mark.parametrize("values", ["1704067200000", "null"])
 def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
     data = b"".join(GOOD.replace(b'"2024-01-01T00:00:00Z"', values.encode()) % number for number in range(300))
-    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
+    with patch.object(decoding, "parse_lines", side_effect=AssertionError("the slow way")):
         entities = decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].in_order()
         [found] = set(entities.rows.column("at").to_pylist())
     assert str(found) == ("None" if values == "null" else "2024-01-01")

@@ -10,14 +10,14 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts
+from omnigraph.engine.embed.cache import add_retry_counts
 from omnigraph.engine.input.ndjson.blocks import Loaded
 from omnigraph.engine.input.ndjson.reader import add_part
 from omnigraph.engine.input.read_split import Chunk, read_split
 from omnigraph.engine.input.reading import Reading
 from omnigraph.engine.input.splits import Split
 from omnigraph.engine.load.job import RowJob
-from omnigraph.engine.load.kept_rows import KeptRows, RejectedEntity, RowKeeper, RowOutcome
+from omnigraph.engine.load.kept_rows import KeptRows, RowKeeper, RowOutcome
 from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
@@ -27,7 +27,6 @@ from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.delta import Changes, Committed, Delta, Findings, Violation, is_among
-from omnigraph.rules.validate import IndexedViolation
 
 
 @dataclass
@@ -40,7 +39,7 @@ class InMemory:
     named: Sequence[TypeKey]
     lines: LineNumbers = field(init=False)
     _deltas: dict[TypeKey, Delta] = field(default_factory=dict)
-    _outcome: RowOutcome = field(default_factory=RowOutcome)
+    outcome: RowOutcome = field(default_factory=RowOutcome)
     _rejected_lines: dict[int, Violation] = field(default_factory=dict)
     _stager: Stager = field(default_factory=Stager)
 
@@ -59,36 +58,20 @@ class InMemory:
         self._keep_rows()
 
     def _keep_rows(self) -> None:
-        job, embedded = self.job, self._outcome.embedded
-        self._outcome = RowOutcome()
+        job, embedded = self.job, self.outcome.embedded
+        self.outcome = RowOutcome()
         decoding = Findings(job.violations_max, unit=job.unit)
         decoding.violations = self._input.malformed
-        keeper = RowKeeper(job, self._outcome, self._rejected_lines)
+        keeper = RowKeeper(job, self.outcome, self._rejected_lines)
         parts: dict[TypeKey, list[KeptRows]] = {key: [] for key in self.named}
         for kept in keeper.keep([self._input.chunk], decoding):
             parts.setdefault(kept.type.table_key, []).append(kept)
-        self._outcome.embedded = add_retry_counts(embedded, self._outcome.embedded)
+        self.outcome.embedded = add_retry_counts(embedded, self.outcome.embedded)
         self._deltas = {key: _delta(job, key, parts[key]) for key in sorted(parts)}
 
     @property
     def counts(self) -> dict[TypeKey, int]:
         return {key: delta.rows.num_rows for key, delta in self._deltas.items()}
-
-    @property
-    def malformed(self) -> list[Violation]:
-        return self._outcome.malformed
-
-    @property
-    def row_violations(self) -> list[IndexedViolation]:
-        return self._outcome.row_violations
-
-    @property
-    def rejected(self) -> list[RejectedEntity]:
-        return self._outcome.rejected
-
-    @property
-    def embedded(self) -> Mapping[str, EmbedCounts]:
-        return self._outcome.embedded
 
     def compare(self, view: View, violations_max: int) -> None:
         self._changes = Changes(view.catalog, self._deltas, self.job.unit, self.lines.locate)

@@ -115,7 +115,7 @@ class LoadTransaction:
                 receipt = self.session.kernel.commit(self.options.branch, self._prepare)
             assert receipt is not None
             commit = receipt.commit
-        return LoadOutcome(commit, staged.counts, self._rejected, staged.embedded)
+        return LoadOutcome(commit, staged.counts, self._rejected, staged.outcome.embedded)
 
     def check(self, staged: StagedInput, snapshot: Snapshot) -> None:
         """Raise what is wrong with an input on a snapshot, or reject the entities that are."""
@@ -131,7 +131,8 @@ class LoadTransaction:
         staged = self.input
         if self.options.commits_empty or (self.options.mode == "overwrite" and staged.counts):
             return False
-        return not (any(staged.counts.values()) or staged.malformed or staged.row_violations or staged.rejected)
+        found = staged.outcome
+        return not (any(staged.counts.values()) or found.malformed or found.row_violations or found.rejected)
 
     # -- checking ----------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class LoadTransaction:
         if self.options.is_rejecting:
             self._reject_invalid(view)
             return
-        malformed = self.input.malformed
+        malformed = self.input.outcome.malformed
         findings = self._findings_of(self._row_violations())
         self._check_sets(view, VIOLATIONS_MAX, findings, has_all_rows=not malformed)
         self._raise(self._findings_of(merge_by_line(malformed, findings.violations)) if malformed else findings)
@@ -156,7 +157,7 @@ class LoadTransaction:
 
     def _row_violations(self) -> list[Violation]:
         """Return the violations of row rules in the order of every write: by rule, type and line."""
-        violations = list(self.input.row_violations)
+        violations = list(self.input.outcome.row_violations)
         violations.sort(key=lambda item: (item[0], item[1].type_key or "", item[1].line or 0))
         return [violation for _, violation in violations]
 
