@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.staging import Stager, check_size, too_large
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.plan import Effect
@@ -88,9 +88,8 @@ class InMemory:
     def effects(self) -> tuple[Effect, ...]:
         return self._stager.stage(self._committed.view, self._deltas, self._committed)
 
-    @contextmanager
-    def publishing(self) -> Iterator[None]:
-        yield
+    def publishing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +155,8 @@ def _check_sizes(job: RowJob, loaded: Mapping[TypeKey, Loaded]) -> None:
     """Raise if there is more of a type than one small write may hold."""
     bounds = job.options.bounds
     assert bounds is not None
-    for table_key, rows in loaded.items():
-        name = rows.type.name
-        if rows.count > bounds.entities_max:
-            raise too_large(f"keyed entities for {table_key}", bounds.entities_max, rows.count, name, "entities")
-        if not job.options.is_compatible and rows.size > bounds.bytes_max:
-            raise too_large("strict_input_arrow_bytes", bounds.bytes_max, rows.size, name, "bytes", "N11")
-        if rows.size > bounds.bytes_max:
-            raise too_large(f"keyed write bytes for {table_key}", bounds.bytes_max, rows.size, name, "bytes")
+    for rows in loaded.values():
+        is_few = rows.count <= bounds.entities_max
+        if is_few and not job.options.is_compatible and rows.size > bounds.bytes_max:
+            raise too_large("strict_input_arrow_bytes", bounds.bytes_max, rows.size, rows.type.name, "bytes", "N11")
+        check_size(rows.type, rows.count, rows.size, bounds.entities_max, bounds.bytes_max)
