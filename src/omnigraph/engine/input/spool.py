@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from omnigraph.engine.input.frames import frame_name, is_arrow_stream, read_frame
+from omnigraph.engine.input.ndjson.reader import as_bytes
 from omnigraph.engine.input.splits import Columns, Split, plan_columns, plan_ndjson, unsupported_input
 from omnigraph.engine.json_text import encode_record
 from omnigraph.lang.catalog import TypeKey
@@ -51,8 +52,8 @@ class Spool:
         if isinstance(data, bytes):
             return self._plan_text(data, ())
         if hasattr(data, "readline"):
-            head = _as_bytes(data.read(LOAD_MEMORY_BYTES_MAX + 1))
-            return self._plan_text(head, iter(lambda: _as_bytes(data.read(LOAD_MEMORY_BYTES_MAX)), b""))
+            head = as_bytes(data.read(LOAD_MEMORY_BYTES_MAX + 1))
+            return self._plan_text(head, iter(lambda: as_bytes(data.read(LOAD_MEMORY_BYTES_MAX)), b""))
         if isinstance(data, Mapping) or not isinstance(data, Iterable) or is_arrow_stream(data):
             raise unsupported_input(data)
         return self._plan_records(data)
@@ -150,7 +151,3 @@ def _measure_records(records: list[Any]) -> int:
     """Return about how large dictionaries are as NDJSON, by the first ones."""
     sample = records[:_SAMPLED_RECORDS]
     return sum(map(len, map(encode_record, sample))) * len(records) // len(sample)
-
-
-def _as_bytes(raw: str | bytes) -> bytes:
-    return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw

@@ -17,7 +17,7 @@ import pyarrow.json
 
 from omnigraph.engine.input.ndjson.blocks import Lines, Part
 from omnigraph.engine.input.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, Property, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, Type, TypeKey
 from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
@@ -175,7 +175,8 @@ class Scanner:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            rows = _rows(type_, texts, table, self.now_ms) if _is_one_each(texts, table) else None
+            # As many values as lines mean one value a line.
+            rows = _rows(type_, texts, table, self.now_ms) if table.num_rows == len(texts) else None
             if rows is None:
                 return None
             self._forms[head.key] = form
@@ -227,10 +228,6 @@ def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
     )
 
 
-def _is_one_each(texts: Column, table: pa.Table) -> bool:
-    return table.num_rows == len(texts)
-
-
 def _corrected(form: Form, type_: Type, message: str) -> Form:
     """Return the form that avoids an error of the reader, if it is one about the form; it only saves time."""
     if "unexpected field" in message:
@@ -261,17 +258,13 @@ def _rows(type_: Type, texts: Column, table: pa.Table, now_ms: int) -> pa.Table 
                 return None
             is_absent = np.asarray(columns[name].is_null().to_numpy(zero_copy_only=False), bool)
             columns[name] = fill_absent(columns[name], is_absent, item, now_ms)
-        if columns[name] is None or _is_missing(columns[name], item):
+        if columns[name] is None or (columns[name].null_count and not item.type.nullable):
             return None
     columns["id"] = _ids(type_, texts, columns)
     if columns["id"] is None:
         return None
     schema = arrow_schema(type_)
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _is_missing(column: Column, item: Property) -> bool:
-    return bool(column.null_count) and not item.type.nullable
 
 
 def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:

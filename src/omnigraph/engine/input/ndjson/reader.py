@@ -49,7 +49,7 @@ def read_blocks(data: Data) -> Iterator[bytes]:
     """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
         line = b""
-        while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
+        while raw := as_bytes(stream.read(DECODE_BLOCK_BYTES)):
             cut = raw.rfind(b"\n") + 1
             if cut:
                 yield line + raw[:cut]
@@ -93,7 +93,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
         return
     with _stream(data) as stream:
         number = 0
-        while raw := _bytes(stream.readline()):
+        while raw := as_bytes(stream.readline()):
             line = raw.removeprefix(BOM).strip(_BLANK) if number == 0 else raw.strip(_BLANK)
             if not line:
                 continue
@@ -101,7 +101,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
                 value = orjson.loads(line)
             except orjson.JSONDecodeError:
                 # An object may span lines, or share one: from here on the text is read as a whole.
-                yield from _objects(line + b"\n" + _bytes(stream.read()), number, findings)
+                yield from _objects(line + b"\n" + as_bytes(stream.read()), number, findings)
                 return
             number += 1
             yield number, value
@@ -135,7 +135,7 @@ def _stream(data: Data) -> Any:
         raise UsageError(f"cannot read `{data}`: {reason}; check the path", path=str(data)) from error
 
 
-def _bytes(raw: str | bytes) -> bytes:
+def as_bytes(raw: str | bytes) -> bytes:
     return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
 
 
