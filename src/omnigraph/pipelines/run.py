@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
 from omnigraph.engine.load.load import load
@@ -33,6 +34,7 @@ from omnigraph.pipelines import history as record
 from omnigraph.pipelines.check import (
     Pipelines,
     Queries,
+    check,
     find_ignored_settings,
     find_pipeline,
     find_ui,
@@ -76,6 +78,7 @@ from omnigraph.pipelines.transform import Deletion, map_deletions, map_types, ru
 from omnigraph.spark.session import run_job
 
 
+@complete_docs(check)
 def run(
     graph: Graph,
     pipelines: Pipelines,
@@ -95,10 +98,7 @@ def run(
     """Run a declared pipeline once.
 
     Args:
-        graph: The graph to load into.
-        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
         name: Which pipeline of the file to run; may be omitted if it has only one.
-        spark: A Spark session to use; by default the running one, or one that is started as the declaration says.
         dry_run: Do everything but load and publish.
         full_refresh: Read every source from its beginning.
         backfill: Read the rows of an incremental source above the first value, up to the second; None is unbounded.
@@ -106,7 +106,6 @@ def run(
         source: The source of a backfill; may be omitted if only one is incremental.
         sample: Read at most this many rows of each source; implies `dry_run`.
         report: Directory for the report of the run, and for rejected and quarantined rows.
-        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
         scheduled_for: The time for which a scheduler starts this run; its commit keeps it, and a run for this time or
             an earlier one is then `already_done`.
         progress: Called with each stage and how much of it is done.
@@ -132,6 +131,7 @@ def run(
     return _run(graph, pipeline, options, spark, report, queries, progress)
 
 
+@complete_docs(run)
 def retry_rejected(
     graph: Graph,
     pipelines: Pipelines,
@@ -147,13 +147,8 @@ def retry_rejected(
     Reads no source, and needs no Spark. Rows that are rejected once more wait for the next retry.
 
     Args:
-        graph: The graph to load into.
-        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
-        name: Which pipeline of the file; may be omitted if it has only one.
         run_id: The run whose rows are loaded; by default those of all runs whose rows wait.
         report: Directory for the report, and for rows that are rejected again.
-        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
-        progress: Called with each stage and how much of it is done.
 
     Returns:
         What was loaded and published; `nothing_new` if no rows wait.
