@@ -36,8 +36,6 @@ class Spool:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._folder: Path | None = None
-        self._files = 0
 
     def __enter__(self) -> Spool:
         return self
@@ -95,10 +93,8 @@ class Spool:
         return [replace(split, name="") for split in plan_ndjson([path])]
 
     def _path(self, ending: str) -> Path:
-        if self._folder is None:
-            self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="omnigraph-load-")))
-        self._files += 1
-        return self._folder / f"{self._files}.{ending}"
+        folder = self._stack.enter_context(TemporaryDirectory(prefix="omnigraph-load-"))
+        return Path(folder) / f"input.{ending}"
 
 
 def in_memory(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypedDict
@@ -185,14 +185,13 @@ def measure(
             code="graph.read_only",
         )
     with reporting_to(progress):
-        if is_on_spark:
-            running = choice.start_session("a measure on executors", '`engine="auto"`')
-            report_progress("measuring", 0, 1)
-            with spark_graph(view, nodes, running) as blocks:
-                values = NodeValues(view, nodes, compute(blocks))
-        else:
-            report_progress("measuring", 0, 1)
-            values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
+        running = choice.start_session("a measure on executors", '`engine="auto"`') if is_on_spark else None
+        report_progress("measuring", 0, 1)
+        blocks: AbstractContextManager[BlockGraph] = (
+            nullcontext(read_edges(view, nodes)) if running is None else spark_graph(view, nodes, running)
+        )
+        with blocks as sweeps:
+            values = NodeValues(view, nodes, compute(sweeps))
         report_progress("measuring", 1, 1)
     commit = write_values(graph_session, values, write_to, branch) if write_to is not None else None
     return Measured(values, "spark" if is_on_spark else "local", commit)
