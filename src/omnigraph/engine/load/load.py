@@ -233,7 +233,7 @@ def _load_in_memory(
         embed=embed,
         replaced=Replaced.of(start, start.state.pins),
     )
-    staged = InMemory(job, runner, plan.splits, plan.named)
+    staged = InMemory(job, plan.splits, plan.named)
     staged.stage()
     if options.base is not None:
         transaction.check(staged, session.kernel.snapshot(options.base))
