@@ -438,7 +438,7 @@ class _Run:
                 branch=self.pipeline.publication.branch,
                 report=folder,
                 embed=self.pipeline.embed,
-                properties=self._run_properties | properties,
+                properties={**self._run_properties, **properties},
                 is_input_digested=False,
                 late_properties=partial(self._late_properties, may_wait=may_wait),
                 **options,

@@ -175,8 +175,7 @@ class Scanner:
                     row = _ROW.search(str(error))
                     return int(row[1]) if row else None
                 continue
-            # As many values as lines mean one value a line.
-            rows = _rows(type_, texts, table, self.now_ms) if table.num_rows == len(texts) else None
+            rows = _rows(type_, texts, table, self.now_ms) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
             self._forms[head.key] = form
@@ -226,6 +225,10 @@ def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
         # The reader refuses a member that comes twice by itself.
         parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error"),
     )
+
+
+def _is_one_each(texts: Column, table: pa.Table) -> bool:
+    return table.num_rows == len(texts)
 
 
 def _corrected(form: Form, type_: Type, message: str) -> Form:
