@@ -17,7 +17,7 @@ import pyarrow.json
 
 from omnigraph.engine.input.ndjson.blocks import Lines, Part
 from omnigraph.engine.input.ndjson.slow_path import with_fresh_ids
-from omnigraph.lang.catalog import Catalog, EdgeType, Type, TypeKey
+from omnigraph.lang.catalog import Catalog, EdgeType, Property, Type, TypeKey
 from omnigraph.lang.scalars import TIMES
 from omnigraph.lang.schema.arrow_schema import arrow_schema, key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_HEADS_MAX, DECODE_ODD_LINES, INGEST_LINE_TOKENS_MAX
@@ -261,13 +261,17 @@ def _rows(type_: Type, texts: Column, table: pa.Table, now_ms: int) -> pa.Table 
                 return None
             is_absent = np.asarray(columns[name].is_null().to_numpy(zero_copy_only=False), bool)
             columns[name] = fill_absent(columns[name], is_absent, item, now_ms)
-        if columns[name] is None or (columns[name].null_count and not item.type.nullable):
+        if columns[name] is None or _is_missing(columns[name], item):
             return None
     columns["id"] = _ids(type_, texts, columns)
     if columns["id"] is None:
         return None
     schema = arrow_schema(type_)
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _is_missing(column: Column, item: Property) -> bool:
+    return bool(column.null_count) and not item.type.nullable
 
 
 def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:
