@@ -333,9 +333,9 @@ def endpoint_columns(
             if first and second:
                 return first, second
     expected = f"`{columns.source}` and `{columns.target}`" if columns.source else "`from` and `to`, or `src` and `dst`"
-    found = ", ".join(f"`{name}`" for name in names) or "none"
+    present = ", ".join(f"`{name}`" for name in names) or "none"
     raise UsageError(
-        f"no endpoints for `{type_.name}`: expected the columns {expected}, found {found}; name them"
+        f"no endpoints for `{type_.name}`: expected the columns {expected}, found {present}; name them"
         " with `FILE:from_column->to_column`",
         type=type_.name,
     )

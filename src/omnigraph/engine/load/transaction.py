@@ -131,8 +131,8 @@ class LoadTransaction:
         staged = self.input
         if self.options.commits_empty or (self.options.mode == "overwrite" and staged.counts):
             return False
-        found = staged.outcome
-        return not (any(staged.counts.values()) or found.malformed or found.row_violations or found.rejected)
+        outcome = staged.outcome
+        return not (any(staged.counts.values()) or outcome.malformed or outcome.row_violations or outcome.rejected)
 
     # -- checking ----------------------------------------------------------------------------------------------
 
