@@ -57,7 +57,8 @@ class Load:
             "branch": self.branch,
             "columns": self.columns if self.is_table else {},
         }
-        errors = self.errors or broken_rules(self.model, self.schema, self.state)
+        # Rules of a row may be broken as well, and are checked first.
+        errors = {*self.errors, *broken_rules(self.model, self.schema, self.state)}
         return Step("load", call, self.branch, self.state, self.schema, errors=errors, must_fail=bool(errors))
 
     def draw_many(self, type_: Type, count: int) -> Step | None:

@@ -422,9 +422,13 @@ class SchemaRewrite:
         rewrite = RowRewrite(new, change.filled, self.now_ms, is_rekeyed=change.is_rekeyed)
         if isinstance(new, NodeType):
             return rewrite
-        endpoints = {column: self._id_maps[node] for column, node in new.ends.items() if node in self._id_maps}
+        endpoints = self._follow_nodes(new)
         is_rekeyed = change.is_rekeyed or bool(endpoints.keys() & set(new.key))
         return replace(rewrite, endpoints=endpoints, is_rekeyed=is_rekeyed)
+
+    def _follow_nodes(self, edge: EdgeType) -> dict[str, IdMap]:
+        """Return, by column, the ids of nodes that have changed."""
+        return {column: self._id_maps[node] for column, node in edge.ends.items() if node in self._id_maps}
 
     def _rewrite(self, rewrite: RowRewrite, dataset: Dataset, begun: Staged | None) -> Change | None:
         """Write all rows again; None if the ids are those they have already."""

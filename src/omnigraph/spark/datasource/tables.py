@@ -336,9 +336,14 @@ def publish_partitions(
     session = session.with_message(options.message)
     splits = [split for partition in staged for split in partition.splits]
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
-    # An empty batch of a stream is committed as well, because its commit records the progress of the stream.
+    # Spark may repeat a batch. An empty one is committed, too, because its commit records the progress of the stream.
     load_options = LoadOptions(
-        mode=write_plan.mode, branch=options.branch, job_id=job_id, properties=marks, commits_empty=True
+        mode=write_plan.mode,
+        branch=options.branch,
+        job_id=job_id,
+        is_repeatable=True,
+        properties=marks,
+        commits_empty=True,
     )
     store = session.kernel.store
     written = InBuckets(write_plan.job, Threads(), store, [write_plan.table_key])
