@@ -7,6 +7,7 @@ are unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
@@ -22,6 +23,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MANIFEST_PATH, Commit, Pin
 from omnigraph.manifest.recovery import AUDIT_PATH
 from omnigraph.store.append_log import recorded_checksums
+from omnigraph.store.files.manifest_file import UnknownManifest, decode_manifest
 from omnigraph.store.files.reachability import manifest_ref
 from omnigraph.store.objects.backend import ObjectInfo
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -162,18 +164,23 @@ def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iter
     """Yield transaction files that differ from the copy inside their manifest; where files may be cut short."""
     if kernel.store.root.kind.keeps_objects_whole:
         return
-    logged: dict[str, list[str]] = {}
-    for info in kernel.store.objects.list(""):
-        folder, _, name = info.path.rpartition("/")
-        if name.endswith(".txn"):
-            logged.setdefault(f"{folder}/{name.partition('-')[0]}", []).append(info.path)
     for path in (path for path in infos if path.endswith(".manifest")):
-        directory = path.partition("/_versions/")[0]
-        candidates = logged.get(f"{directory}/_transactions/{_version(path).version - 1}", [])
         manifest = kernel.store.objects.read_if_exists(path)
-        copies = [kernel.store.objects.read_if_exists(candidate) for candidate in candidates]
-        if manifest and copies and not any(copy and is_inlined(copy, manifest) for copy in copies):
-            yield candidates[0], "it is not the transaction that its version was made by"
+        if (log := _log_of(path, manifest or b"")) is None:
+            continue
+        # Others of the same number are leftovers: of a writer that died, or of the beginning of a fork.
+        copy = kernel.store.objects.read_if_exists(log)
+        if manifest and copy is not None and not is_inlined(copy, manifest):
+            yield log, "it is not the transaction that its version was made by"
+
+
+def _log_of(path: str, manifest: bytes) -> str | None:
+    """Return the file of the transaction that a manifest names; None if it names none or cannot be read."""
+    with suppress(UnknownManifest):
+        for file in decode_manifest(manifest).others:
+            if file.path.startswith("_transactions/"):
+                return f"{path.partition('/_versions/')[0]}/{file.path}"
+    return None
 
 
 def _run_batched(kernel: Kernel, paths: list[str], work: Callable[[str], T]) -> list[T]:
