@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -33,7 +33,7 @@ def sum_graph(folder: str) -> None:
     _spark().read.format("omnigraph").options(**options).load().agg({"age": "sum"}).collect()
 
 
-def merge(engine: str, folder: str, branch: str) -> None:
+def merge(engine: Literal["local", "spark"], folder: str, branch: str) -> None:
     """Merge a branch."""
     import omnigraph as og
 

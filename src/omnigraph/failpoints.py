@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 
 Action = Callable[[str], None]
@@ -41,9 +41,13 @@ def hit(point: Point, detail: str = "") -> None:
         action(detail)
 
 
-@contextmanager
-def around_change(detail: str) -> Iterator[None]:
+def around_change(detail: str) -> AbstractContextManager[None]:
     """Hit the failpoints before and, unless it fails, after a step that changes storage."""
+    return nullcontext() if _armed is None else _hit_around_change(detail)
+
+
+@contextmanager
+def _hit_around_change(detail: str) -> Iterator[None]:
     hit(Point.DURABLE_BEFORE, detail)
     yield
     hit(Point.DURABLE_AFTER, detail)

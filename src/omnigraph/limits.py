@@ -264,7 +264,7 @@ LOAD_LINE_BYTES_MAX: Final = 512 * 1024 * 1024
 LOAD_CSV_ROW_BYTES_MAX: Final = 16 * 1024 * 1024  #: bytes of one row of a CSV file
 #: bytes of each type up to which a load is held in memory, in any number of entities
 LOAD_MEMORY_BYTES_MAX: Final = 8 * 1024 * 1024
-LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024  #: bytes of input up to which a load runs in process, without Spark
+LOAD_LOCAL_BYTES_MAX: Final = 1024 * 1024 * 1024  #: bytes of input up to which a load runs in process, without Spark
 LOAD_ERRORS_MAX: Final = 1_000  #: entities that a load quarantines, by default (`max_errors`)
 #: characters that a quarantine keeps of a rejected line; the rest is in the input
 LOAD_REJECTED_CHARACTERS: Final = 65_536

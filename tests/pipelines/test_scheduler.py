@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import socket
 import struct
@@ -16,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-import orjson
 import pytest
 
 from omnigraph import clock
@@ -28,10 +28,9 @@ from omnigraph.pipelines.scheduler.book import BookEntry, ScheduleBook
 from omnigraph.pipelines.scheduler.child import (
     FAILED,
     Child,
+    Job,
     Outcome,
     ScheduledPipeline,
-    describe_job,
-    read_declaration,
 )
 from omnigraph.pipelines.scheduler.runner import ScheduleEvent, ScheduleRunner, follow_file, list_upcoming, run_schedule
 
@@ -479,8 +478,8 @@ def test_run_knows_where_its_pipeline_is_in_the_file(tmp_path: Path) -> None:
     for line in (5, 6):
         pipelines = read()
         assert pipelines is not None
-        job = orjson.loads(describe_job(pipelines["NAME"], START, None))
-        assert read_declaration(job).positions["sources.rows"] == f"{file}:{line}:22"
+        job = pickle.loads(pickle.dumps(Job(pipelines["NAME"], START, None)))
+        assert job.item.declaration.positions["sources.rows"] == f"{file}:{line}:22"
         file.write_text("# And all others.\n" + file.read_text())
 
 

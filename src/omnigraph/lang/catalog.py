@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 from omnigraph.lang.scalars import FLOATS as FLOATS
@@ -50,6 +51,11 @@ class TypeKey(str):
     @property
     def name(self) -> str:
         return self.partition(":")[2]
+
+
+@lru_cache(maxsize=4_096)
+def _table_key(kind: Kind, name: str) -> TypeKey:
+    return TypeKey.of(kind, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ class _StoredType:
 
     @property
     def table_key(self) -> TypeKey:
-        return TypeKey.of(self.kind, self.name)
+        return _table_key(self.kind, self.name)
 
     @property
     def has_blobs(self) -> bool:

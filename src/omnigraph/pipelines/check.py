@@ -60,12 +60,15 @@ def judge_view(
             break
         if expectation.outcome == "quarantine" and verdict.failed:
             holds = row_condition(frame, expectation)
-            if quarantine is not None:
-                path = (quarantine / view).absolute().as_uri()
-                write = partial(frame.filter(~holds).write.mode("append").json, path)
-                run_job(frame.sparkSession, f"writing quarantined rows of {view}", write)
+            _write_quarantined(frame.filter(~holds), view, view, quarantine)
             frame = frame.filter(holds)
     return verdicts, frame
+
+
+def _write_quarantined(rows: Any, view: str, label: str, folder: Path | None) -> None:
+    if folder is not None:
+        write = partial(rows.write.mode("append").json, (folder / view).absolute().as_uri())
+        run_job(rows.sparkSession, f"writing quarantined rows of {label}", write)
 
 
 def row_condition(frame: Any, expectation: Expectation) -> Any:
@@ -142,9 +145,8 @@ def judge_operations(
         f"{row['failed']:,} of {row['rows']:,} rows of `{mapping.from_view}` have a `{mark}` that is not declared, such"
         f" as {shown}; name its values in `delete_when`, `upsert_when` or `ignore_when`, or say what is `otherwise`"
     )
-    if outcome == "quarantine" and quarantine is not None:
-        path = (quarantine / mapping.from_view).absolute().as_uri()
-        run_job(spark, f"writing quarantined rows of {label}", partial(unknown.write.mode("append").json, path))
+    if outcome == "quarantine":
+        _write_quarantined(unknown, mapping.from_view, label, quarantine)
     return Verdict(label, outcome == "quarantine", row["rows"], row["failed"], outcome, message)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.input.frame_rows import ORIGIN
 from omnigraph.engine.input.splits import Columns
 from omnigraph.engine.load.load import load
@@ -33,6 +34,7 @@ from omnigraph.pipelines import history as record
 from omnigraph.pipelines.check import (
     Pipelines,
     Queries,
+    check,
     find_ignored_settings,
     find_pipeline,
     find_ui,
@@ -76,6 +78,7 @@ from omnigraph.pipelines.transform import Deletion, map_deletions, map_types, ru
 from omnigraph.spark.session import run_job
 
 
+@complete_docs(check)
 def run(
     graph: Graph,
     pipelines: Pipelines,
@@ -95,10 +98,7 @@ def run(
     """Run a declared pipeline once.
 
     Args:
-        graph: The graph to load into.
-        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
         name: Which pipeline of the file to run; may be omitted if it has only one.
-        spark: A Spark session to use; by default the running one, or one that is started as the declaration says.
         dry_run: Do everything but load and publish.
         full_refresh: Read every source from its beginning.
         backfill: Read the rows of an incremental source above the first value, up to the second; None is unbounded.
@@ -106,7 +106,6 @@ def run(
         source: The source of a backfill; may be omitted if only one is incremental.
         sample: Read at most this many rows of each source; implies `dry_run`.
         report: Directory for the report of the run, and for rejected and quarantined rows.
-        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
         scheduled_for: The time for which a scheduler starts this run; its commit keeps it, and a run for this time or
             an earlier one is then `already_done`.
         progress: Called with each stage and how much of it is done.
@@ -132,6 +131,7 @@ def run(
     return _run(graph, pipeline, options, spark, report, queries, progress)
 
 
+@complete_docs(run)
 def retry_rejected(
     graph: Graph,
     pipelines: Pipelines,
@@ -147,13 +147,8 @@ def retry_rejected(
     Reads no source, and needs no Spark. Rows that are rejected once more wait for the next retry.
 
     Args:
-        graph: The graph to load into.
-        pipelines: A YAML file, or a declaration that `read_pipelines` returned.
-        name: Which pipeline of the file; may be omitted if it has only one.
         run_id: The run whose rows are loaded; by default those of all runs whose rows wait.
         report: Directory for the report, and for rows that are rejected again.
-        queries: Directory of the `.gq` files of expectations; by default that of the declaration.
-        progress: Called with each stage and how much of it is done.
 
     Returns:
         What was loaded and published; `nothing_new` if no rows wait.
@@ -413,24 +408,51 @@ class _Run:
         has_deletes = is_begun or any(deleted.values())
         nodes, edges = (complete_rows(self.graph, self.pipeline, spark, rows) for rows in (nodes, edges))
         may_wait = self.options.backfill is None and any(item.is_pending for item in self.pipeline.edges.values())
+        return self._load(
+            nodes,
+            edges,
+            {**properties, record.DELETED: orjson.dumps(deleted).decode()},
+            may_wait=may_wait,
+            from_branch=None if has_deletes else target.merge_into,
+            job_id=self._job_id(before),
+            on_error="quarantine" if self.pipeline.is_rejecting or may_wait else "fail",
+            max_errors=PIPELINE_PENDING_ROWS_MAX if may_wait else LOAD_ERRORS_MAX,
+            commits_empty=has_deletes or is_deleting,
+        )
+
+    def _load(
+        self,
+        nodes: Mapping[str, Columns],
+        edges: Mapping[str, Columns],
+        properties: Mapping[str, str],
+        *,
+        may_wait: bool,
+        **options: Any,
+    ) -> LoadReport:
         with self.recorder.stage("load"), self._load_folder() as folder:
             return load(
                 session_of(self.graph.on()),
                 nodes=nodes,
                 edges=edges,
                 mode=self.pipeline.mode,
-                branch=target.branch,
-                from_branch=None if has_deletes else target.merge_into,
-                job_id=self._job_id(before),
-                on_error="quarantine" if self.pipeline.is_rejecting or may_wait else "fail",
-                max_errors=PIPELINE_PENDING_ROWS_MAX if may_wait else LOAD_ERRORS_MAX,
+                branch=self.pipeline.publication.branch,
                 report=folder,
                 embed=self.pipeline.embed,
-                properties={**properties, record.DELETED: orjson.dumps(deleted).decode()},
+                properties={**self._run_properties, **properties},
                 is_input_digested=False,
-                commits_empty=has_deletes or is_deleting,
                 late_properties=partial(self._late_properties, may_wait=may_wait),
+                **options,
             )
+
+    @property
+    def _run_properties(self) -> dict[str, str]:
+        """What every load of a run says about it."""
+        return {
+            record.PIPELINE: self.pipeline.name,
+            record.RUN: self.recorder.report.run_id,
+            record.DIGEST: self.pipeline.digest,
+            record.STARTED: str(self.recorder.started_us),
+        }
 
     def _late_properties(self, rejected: Sequence[RejectedLine], *, may_wait: bool) -> dict[str, str]:
         kept = keep_rows(self.graph, self.pipeline, self.recorder.report.run_id, rejected, may_wait=may_wait)
@@ -447,34 +469,19 @@ class _Run:
         rows = collect_rows(self.graph, self.pipeline, chosen)
         run_ids = [item.run_id for item in chosen]
         self.recorder.set(watermarks={})
-        properties = {
-            record.PIPELINE: self.pipeline.name,
-            record.RUN: self.recorder.report.run_id,
-            record.DIGEST: self.pipeline.digest,
-            record.STARTED: str(self.recorder.started_us),
-            record.RETRIED: orjson.dumps(dict.fromkeys(run_ids, True)).decode(),
-        }
-        target = self.pipeline.publication
         by_kind: dict[str, dict[str, Columns]] = {"node": {}, "edge": {}}
         for key, columns in rows.items():
             by_kind[TypeKey(key).kind][TypeKey(key).name] = columns
         remove_merged_branch(self.graph, self.pipeline)
-        with self.recorder.stage("load"), self._load_folder() as folder:
-            loaded = load(
-                session_of(self.graph.on()),
-                nodes=by_kind["node"],
-                edges=by_kind["edge"],
-                mode=self.pipeline.mode,
-                branch=target.branch,
-                from_branch=target.merge_into,
-                job_id=f"{self.pipeline.name}:retry:{','.join(run_ids)}",
-                on_error="quarantine",
-                report=folder,
-                embed=self.pipeline.embed,
-                properties=properties,
-                is_input_digested=False,
-                late_properties=partial(self._late_properties, may_wait=False),
-            )
+        loaded = self._load(
+            by_kind["node"],
+            by_kind["edge"],
+            {record.RETRIED: orjson.dumps(dict.fromkeys(run_ids, True)).decode()},
+            may_wait=False,
+            from_branch=self.pipeline.publication.merge_into,
+            job_id=f"{self.pipeline.name}:retry:{','.join(run_ids)}",
+            on_error="quarantine",
+        )
         return self._publish_loaded(publisher, loaded)
 
     @contextmanager
@@ -504,13 +511,7 @@ class _Run:
         """Return what the commit of the load says about this run, without what it deletes."""
         options, report = self.options, self.recorder.report
         quarantined = sum(item.failed for item in report.expectations if item.outcome == "quarantine")
-        properties = {
-            record.PIPELINE: self.pipeline.name,
-            record.RUN: report.run_id,
-            record.DIGEST: self.pipeline.digest,
-            record.STARTED: str(self.recorder.started_us),
-            record.QUARANTINED: str(quarantined),
-        }
+        properties = {record.QUARANTINED: str(quarantined)}
         if options.scheduled_for is not None:
             properties[record.SCHEDULED_FOR] = options.scheduled_for.astimezone(UTC).isoformat()
         if options.backfill is not None:

@@ -153,8 +153,11 @@ def _repeated(codes: Numbers) -> list[tuple[int, int]]:
     # Stable, so the first of each run of equal codes is the earliest row, which messages name as the holder.
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(codes) else np.array([], np.int64)
-    first = np.repeat(order[starts], np.diff(np.r_[starts, len(codes)])) if len(codes) else order
+    is_new = ordered[1:] != ordered[:-1]
+    if is_new.all():
+        return []
+    starts = np.flatnonzero(np.r_[True, is_new])
+    first = np.repeat(order[starts], np.diff(np.r_[starts, len(codes)]))
     later = (order != first) & (ordered >= 0)
     pairs = sorted(zip(order[later].tolist(), first[later].tolist(), strict=True))
     return [(holder, again) for again, holder in pairs]

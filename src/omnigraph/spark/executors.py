@@ -99,8 +99,10 @@ class Executors:
 
 def map_tasks(spark: Any, work: Callable[[P], Iterable[Any]], payloads: Sequence[P], schema: Any) -> Any:
     """Return a lazy frame of the Arrow batches that a function yields; each payload is a task of its own."""
+    if not payloads:
+        return spark.createDataFrame([], schema)
     packed = [pickle.dumps(payload) for payload in payloads]
-    indexes = spark.range(0, len(packed), 1, max(1, len(packed)))
+    indexes = spark.range(0, len(packed), 1, len(packed))
     return indexes.mapInArrow(partial(run_indexed_tasks, work, packed), schema)
 
 

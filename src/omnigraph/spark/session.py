@@ -15,6 +15,7 @@ import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -327,15 +328,15 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
             raise _job_failure(stage, error) from error
     from pyspark import InheritableThread
 
-    group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
+    group, outcome = f"omnigraph-{new_ulid()}", Future[T]()
     description = describe_stage(stage)
 
     def run() -> None:
         context.setJobGroup(group, description, interruptOnCancel=True)
         try:
-            outcome.value = job()
-        except Exception as error:  # noqa: BLE001 - raised by the caller, below
-            outcome.error = error
+            outcome.set_result(job())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller, below
+            outcome.set_exception(error)
 
     thread = InheritableThread(target=run, daemon=True)
     thread.start()
@@ -354,14 +355,13 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], report: Callable[[int]
             context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
         raise
-    if isinstance(outcome.error, PySparkException | Py4JError | OSError):
-        raise _job_failure(stage, outcome.error) from outcome.error
-    if outcome.error is not None:
-        raise outcome.error
+    try:
+        value = outcome.result()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise _job_failure(stage, error) from error
     measured = _measured.get()
     if measured is not None:
         measured.add_input(context, group)
-    value: T = outcome.value
     return value
 
 
@@ -401,13 +401,6 @@ def measuring_jobs() -> Iterator[JobInput]:
         yield measured
     finally:
         _measured.reset(token)
-
-
-class _Outcome:
-    """The result or error of a job's thread."""
-
-    value: Any = None
-    error: Exception | None = None
 
 
 def _job_failure(stage: str, error: Exception) -> PipelineError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import lance
@@ -106,7 +107,16 @@ def edit_schema(
 
 
 def field_ids(schema: Any) -> dict[str, int]:
-    return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
+    """Return the field id of every column of a Lance schema."""
+    _, (_, *messages) = schema.__reduce__()
+    return _column_ids(tuple(messages))
+
+
+@lru_cache(maxsize=256)
+def _column_ids(messages: tuple[bytes, ...]) -> dict[str, int]:
+    # Every version of a dataset brings these messages again, and they hardly ever change.
+    fields = [Field(read_message(message)) for message in messages]
+    return {field.name: field.id for field in fields if field.is_column}
 
 
 def nested_field_ids(schema: Any, column: str) -> tuple[int, ...]:

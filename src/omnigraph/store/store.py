@@ -444,9 +444,8 @@ class Store(DatasetCache):
         files: list[str] = []
         directories = set(directories)
         for path in paths:
-            contents = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
-            files.extend(contents)
-            directories.update(file.rpartition("/")[0] for file in contents)
+            files += [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
+        directories.update([file.rpartition("/")[0] for file in files])
         self.disk.sync(files, directories)
 
     def close(self) -> None:

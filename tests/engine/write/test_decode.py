@@ -35,14 +35,14 @@ def outcome(data: bytes) -> Any:
     loaded = decode(data, TYPES, first_line=1, findings=findings)
     rows = {}
     for key, one in loaded.items():
-        table = one.rows
+        table = one.in_order().rows
         table.validate()
         columns = {
             name: plain(column.combine_chunks()).to_pylist()
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
         columns["id"] = ["" if len(value) == 26 else value for value in columns["id"]]
-        rows[key] = (one.lines.tolist(), columns)
+        rows[key] = (one.in_order().numbers.tolist(), columns)
     violations = sorted(findings.violations, key=lambda one: one.line or 0)
     return repr(({key: one for key, one in rows.items() if one[0]}, violations))
 
@@ -145,10 +145,10 @@ def test_decode_without_a_check_is_caught(name: str) -> None:
 
 def test_decode_plain_lines_takes_the_fast_way() -> None:
     data = b"".join(GOOD % number for number in range(300))
-    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
+    with patch.object(decoding, "parse_lines", side_effect=AssertionError("the slow way")):
         loaded = decode(data, TYPES, first_line=11, findings=Findings())[TypeKey("node:A")]
-    assert loaded.lines.tolist() == list(range(11, 311))
-    assert loaded.rows.column("id").to_pylist() == [str(number) for number in range(300)]
+    assert loaded.in_order().numbers.tolist() == list(range(11, 311))
+    assert loaded.in_order().rows.column("id").to_pylist() == [str(number) for number in range(300)]
 
 
 def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
@@ -163,17 +163,16 @@ def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
         ("N1", 501),
         ("N4", 1000),
     ]
-    assert loaded.lines.tolist() == [place + 1 for place in range(1_000) if place not in bad]
-    assert loaded.rows.column("k").to_pylist() == [str(place) for place in range(1_000) if place not in bad]
+    assert loaded.in_order().numbers.tolist() == [place + 1 for place in range(1_000) if place not in bad]
+    assert loaded.in_order().rows.column("k").to_pylist() == [str(place) for place in range(1_000) if place not in bad]
 
 
 @pytest.mark.parametrize("values", ["1704067200000", "null"])
 def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
     data = b"".join(GOOD.replace(b'"2024-01-01T00:00:00Z"', values.encode()) % number for number in range(300))
-    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
-        [found] = set(
-            decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].rows.column("at").to_pylist()
-        )
+    with patch.object(decoding, "parse_lines", side_effect=AssertionError("the slow way")):
+        entities = decode(data, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].in_order()
+        [found] = set(entities.rows.column("at").to_pylist())
     assert str(found) == ("None" if values == "null" else "2024-01-01")
 
 
@@ -187,7 +186,7 @@ def test_read_compatible_counts_records_not_lines() -> None:
 def test_decode_takes_any_buffer() -> None:
     data = GOOD % 1 + GOOD % 2
     for buffer in (data, memoryview(data), pa.py_buffer(data)):
-        assert len(decode(buffer, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].lines) == 2
+        assert len(decode(buffer, TYPES, first_line=1, findings=Findings())[TypeKey("node:A")].in_order().numbers) == 2
 
 
 def test_member_twice_is_found_at_any_depth() -> None:

@@ -379,34 +379,26 @@ def _fill_vectors(
 ) -> pa.Table:
     _, changes = find_rows_in_need(plan, rows, generated)
     for target in plan.targets:
-        column, counts = _updated_vectors(site, target, rows, changes[target.name])
+        column, counts = updated_vectors(site, target, rows, changes[target.name])
         staged.tallies[target.name] = staged.tallies.get(target.name, EmbedCounts()) + counts
         rows = put_column(rows, target.name, column)
     return rows
 
 
-def _updated_vectors(
+def updated_vectors(
     site: EmbedSite, target: Target, rows: pa.Table, changes: VectorChanges
 ) -> tuple[Column, EmbedCounts]:
-    """Return the vectors of a property as they are to be."""
+    """Return the vectors of a property with new ones where they are needed, and none where they are not wanted."""
     vectors, counts = one_array(rows.column(target.name)), EmbedCounts()
-    new_vectors = np.empty((0, target.dimension), np.float32)
+    has_vector = np.asarray(pc.is_valid(vectors), np.bool_)
+    matrix = np.zeros((len(vectors), target.dimension), np.float32)
+    matrix[has_vector] = vectors_to_matrix(vectors, target.dimension)
     if target.space is not None and changes.filled.any():
         texts = one_array(rows.column(target.source)).filter(pa.array(changes.filled))
-        new_vectors, counts = site.fetcher(target.space).vectors(texts)
-    return replace_vectors(vectors, changes, new_vectors, target.dimension), counts + EmbedCounts(
-        cleared=int(changes.cleared.sum())
-    )
-
-
-def replace_vectors(vectors: Column, changes: VectorChanges, new_vectors: Any, dimension: int) -> Column:
-    """Return a column of vectors with new ones where they are needed, and none where they are not wanted."""
-    has_vector = np.asarray(pc.is_valid(vectors), np.bool_)
-    matrix = np.zeros((len(vectors), dimension), np.float32)
-    matrix[has_vector] = vectors_to_matrix(vectors, dimension)
-    matrix[changes.filled] = new_vectors
-    is_null = (~has_vector & ~changes.filled) | changes.cleared
-    return arrays.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), type=vectors.type, mask=pa.array(is_null))
+        matrix[changes.filled], counts = site.fetcher(target.space).vectors(texts)
+    is_null = pa.array((~has_vector & ~changes.filled) | changes.cleared)
+    column = arrays.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), type=vectors.type, mask=is_null)
+    return column, counts + EmbedCounts(cleared=int(changes.cleared.sum()))
 
 
 def _generated_vectors(site: EmbedSite, plan: TypePlan) -> dict[str, GeneratedVectors]:

@@ -333,8 +333,9 @@ def endpoint_columns(
             if first and second:
                 return first, second
     expected = f"`{columns.source}` and `{columns.target}`" if columns.source else "`from` and `to`, or `src` and `dst`"
+    present = ", ".join(f"`{name}`" for name in names) or "none"
     raise UsageError(
-        f"no endpoints for `{type_.name}`: expected the columns {expected}, found {_format_names(names)}; name them"
+        f"no endpoints for `{type_.name}`: expected the columns {expected}, found {present}; name them"
         " with `FILE:from_column->to_column`",
         type=type_.name,
     )
@@ -347,10 +348,6 @@ def _parse_endpoint(text: str, names: Sequence[str]) -> EndpointColumns:
     pairs = [[part.strip() for part in item.split("=", 1)] for item in text.split(",")]
     end = {pair[0]: pair[-1] for pair in pairs}
     return end if len(pairs) > 1 and all(column in names for column in end.values()) else {}
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def _all_files(sources: Sequence[Path]) -> Iterator[File]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from omnigraph.engine.input.frames import frame_name, is_arrow_stream, read_frame
+from omnigraph.engine.input.ndjson.reader import as_bytes
 from omnigraph.engine.input.splits import Columns, Split, plan_columns, plan_ndjson, unsupported_input
 from omnigraph.engine.json_text import encode_record
 from omnigraph.lang.catalog import TypeKey
@@ -35,8 +36,6 @@ class Spool:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._folder: Path | None = None
-        self._files = 0
 
     def __enter__(self) -> Spool:
         return self
@@ -51,8 +50,8 @@ class Spool:
         if isinstance(data, bytes):
             return self._plan_text(data, ())
         if hasattr(data, "readline"):
-            head = _as_bytes(data.read(LOAD_MEMORY_BYTES_MAX + 1))
-            return self._plan_text(head, iter(lambda: _as_bytes(data.read(LOAD_MEMORY_BYTES_MAX)), b""))
+            head = as_bytes(data.read(LOAD_MEMORY_BYTES_MAX + 1))
+            return self._plan_text(head, iter(lambda: as_bytes(data.read(LOAD_MEMORY_BYTES_MAX)), b""))
         if isinstance(data, Mapping) or not isinstance(data, Iterable) or is_arrow_stream(data):
             raise unsupported_input(data)
         return self._plan_records(data)
@@ -94,10 +93,8 @@ class Spool:
         return [replace(split, name="") for split in plan_ndjson([path])]
 
     def _path(self, ending: str) -> Path:
-        if self._folder is None:
-            self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="omnigraph-load-")))
-        self._files += 1
-        return self._folder / f"{self._files}.{ending}"
+        folder = self._stack.enter_context(TemporaryDirectory(prefix="omnigraph-load-"))
+        return Path(folder) / f"input.{ending}"
 
 
 def in_memory(
@@ -150,7 +147,3 @@ def _measure_records(records: list[Any]) -> int:
     """Return about how large dictionaries are as NDJSON, by the first ones."""
     sample = records[:_SAMPLED_RECORDS]
     return sum(map(len, map(encode_record, sample))) * len(records) // len(sample)
-
-
-def _as_bytes(raw: str | bytes) -> bytes:
-    return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw

@@ -36,24 +36,6 @@ def read_texts(texts: Column, type_: pa.DataType) -> Column:
     return texts.cast(type_)
 
 
-def can_read(texts: Column, type_: pa.DataType) -> bool:
-    """Return True if every text writes a value of the type."""
-    try:
-        read_texts(texts, type_)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def find_unreadable(texts: Column, type_: pa.DataType) -> int | None:
-    """Return the first row whose text writes no value of the type; None if all do."""
-    encoded = texts.dictionary_encode()
-    words = encoded.dictionary
-    unreadable = [index for index in range(len(words)) if not can_read(words.slice(index, 1), type_)]
-    rows = [row for row, index in enumerate(encoded.indices.to_pylist()) if index in unreadable]
-    return rows[0] if rows else None
-
-
 def _timestamps(texts: Column) -> Column:
     """Return texts as timestamps in microseconds; the rules parse milliseconds, which is what a graph keeps."""
     milliseconds = _require(parse_times(texts, Scalar.DATETIME)).view(pa.int64())

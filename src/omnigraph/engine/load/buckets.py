@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts, sum_counts
+from omnigraph.engine.embed.cache import add_retry_counts, sum_counts
 from omnigraph.engine.key_buckets.files import FileSlice, KeySegment, mark_replaced
 from omnigraph.engine.key_buckets.hashes import Candidates, hash_column
 from omnigraph.engine.load.job import Job, LoadOptions, Replaced
-from omnigraph.engine.load.kept_rows import EmbedJob, RejectedEntity
+from omnigraph.engine.load.kept_rows import EmbedJob, RowOutcome
 from omnigraph.engine.load.key_matcher import KeyMatcher
 from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.engine.load.plan_input import LoadPlan
@@ -40,7 +40,6 @@ from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.manifest import plan
 from omnigraph.rules.arrow_typing import Numbers
 from omnigraph.rules.delta import Changes, Committed, Intent, Violation
-from omnigraph.rules.validate import IndexedViolation
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 from omnigraph.store.write import fragments
@@ -180,29 +179,17 @@ class InBuckets:
         return {key: sum(part.rows for part in rows.parts if part) for key, rows in self.types.items()}
 
     @property
-    def malformed(self) -> list[Violation]:
-        results = enumerate(self.results)
-        return [self.lines.globalize(split, violation) for split, result in results for violation in result.malformed]
-
-    @property
-    def row_violations(self) -> list[IndexedViolation]:
-        return [
-            (rule, self.lines.globalize(split, violation))
-            for split, result in enumerate(self.results)
-            for rule, violation in result.row_violations
-        ]
-
-    @property
-    def rejected(self) -> list[RejectedEntity]:
-        return [
-            replace(entity, violation=self.lines.globalize(split, entity.violation))
-            for split, result in enumerate(self.results)
-            for entity in result.rejected
-        ]
-
-    @property
-    def embedded(self) -> Mapping[str, EmbedCounts]:
-        return sum_counts(result.embedded for result in self.results)
+    def outcome(self) -> RowOutcome:
+        outcome = RowOutcome(embedded=sum_counts(result.embedded for result in self.results))
+        globalize = self.lines.globalize
+        for split, result in enumerate(self.results):
+            outcome.lines += result.lines
+            outcome.malformed += [globalize(split, violation) for violation in result.malformed]
+            outcome.row_violations += [(rule, globalize(split, violation)) for rule, violation in result.row_violations]
+            outcome.rejected += [
+                replace(entity, violation=globalize(split, entity.violation)) for entity in result.rejected
+            ]
+        return outcome
 
     # -- set rules ---------------------------------------------------------------------------------------------
 

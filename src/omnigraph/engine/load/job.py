@@ -34,8 +34,6 @@ class LoadOptions:
 
     Attributes:
         kind: The verb, which is the kind of the commit.
-        mode: `append`, `merge` or `overwrite`.
-        branch: The branch to write to.
         base: The branch to create it from; None if it exists.
         job_id: Idempotency key of the load.
         is_repeatable: Whether the caller chose the key, so that it may be used again.
@@ -117,8 +115,6 @@ class RowJob:
     """What is known where rows are read and checked.
 
     Attributes:
-        options: What the caller asked for.
-        schema: The schema that the input is read with.
         unit: What errors call a place in the input: `line`, `record` or `row`.
         blob_rules: Which external blobs may be read; None if none are allowed.
         embed: How to make missing `@embed` vectors; None if they are not made.

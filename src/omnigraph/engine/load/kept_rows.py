@@ -21,13 +21,14 @@ from omnigraph.engine.embed.embed_tasks import (
     embed_site,
     has_text,
     plan_types,
-    replace_vectors,
+    updated_vectors,
 )
 from omnigraph.engine.input.read_split import Chunk
 from omnigraph.engine.load.job import RowJob
 from omnigraph.engine.query.ranking import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
+from omnigraph.engine.write.staging import put_column
 from omnigraph.lang.catalog import Catalog, Type, TypeKey
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
@@ -138,7 +139,8 @@ class RowKeeper:
             key = loaded.type.table_key
             if table_keys is not None and key not in table_keys:
                 continue
-            kept = _keep_one_per_id(job, KeptRows(job.catalog.type_of(key), loaded.rows, loaded.lines))
+            part = loaded.in_order()
+            kept = _keep_one_per_id(job, KeptRows(job.catalog.type_of(key), part.rows, part.numbers))
             # The load fails anyway if a line is malformed, so make no requests for it.
             if job.embed is None or key not in job.embed.targets or (self.outcome.malformed and not job.is_rejecting):
                 yield kept
@@ -253,12 +255,10 @@ def embed_rows(
         if not is_needed.any():
             continue
         assert target.space is not None, "a load never only clears"
-        computed, tally = job.site.fetcher(target.space).vectors(texts.filter(pa.array(is_needed)))
-        needs = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
-        index = rows.schema.get_field_index(target.name)
-        column = replace_vectors(vectors, needs, computed, target.dimension)
-        rows = rows.set_column(index, rows.schema.field(index), column)
+        changes = VectorChanges(is_needed, np.zeros(len(is_needed), np.bool_))
+        column, counts = updated_vectors(job.site, target, rows, changes)
+        rows = put_column(rows, target.name, column)
         name = f"{table_key.name}.{target.name}"
-        tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
+        tallies[name] = tallies.get(name, EmbedCounts()) + replace(counts, filled=0)
         filled[name] = is_needed
     return rows, filled

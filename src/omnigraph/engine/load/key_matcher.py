@@ -11,13 +11,9 @@ import numpy as np
 
 from omnigraph.engine.key_buckets.files import FileSlice, HashRange
 from omnigraph.engine.load.matching import (
-    CandidatesByKey,
     ComparedKeys,
     KeySegments,
     KeyTask,
-    ReplacedRows,
-    find_candidates,
-    find_replaced,
     find_superseded,
     look_up_keys,
     read_fragment_keys,
@@ -58,15 +54,9 @@ class KeyMatcher:
             self._committed[signature] = run("reading keys", partial(read_fragment_keys, self.input.job), tasks)
         return self._committed[signature]
 
-    def find_replaced(self, committed: Mapping[TypeKey, KeySegments]) -> list[dict[TypeKey, ReplacedRows]]:
-        """Find the committed rows that the input replaces, range by range."""
-        work = partial(find_replaced, self.input.job, self.segments, committed)
-        return self._run("matching", work, self._ranges(committed))
-
-    def find_candidates(self, compared: ComparedKeys) -> list[dict[str, CandidatesByKey]]:
-        """Find the rows that may break a set rule, range by range."""
-        work = partial(find_candidates, self.input.job, compared)
-        return self._run("checking", work, self._ranges(compared.committed))
+    def run(self, stage: str, work: Callable[[HashRange], R], committed: Mapping[TypeKey, KeySegments]) -> list[R]:
+        """Run work over the keys of the input and some committed ones, range by range."""
+        return self._run(stage, work, self._ranges(committed))
 
     def find_superseded(self) -> list[dict[TypeKey, dict[int, FileSlice]]]:
         """Find the rows that another row of the same id supersedes, range by range."""
@@ -77,7 +67,7 @@ class KeyMatcher:
         if not segments:
             return []
         bounds = {key: types[key].bounds for key in segments}
-        return self._run("matching", partial(find_superseded, self.input.job, segments, bounds), self._ranges({}))
+        return self.run("matching", partial(find_superseded, self.input.job, segments, bounds), {})
 
     def look_up(
         self, compared: ComparedKeys, table_key: TypeKey, name: str, hashes: Numbers

@@ -22,14 +22,12 @@ from omnigraph.engine.input.frames import frame_name
 from omnigraph.engine.input.reading import Bounds
 from omnigraph.engine.input.splits import Columns, Split, plan_columns, write_frame
 from omnigraph.engine.input.spool import Spool
-from omnigraph.engine.load.buckets import InBuckets, plan_job
 from omnigraph.engine.load.digest import digest_input
 from omnigraph.engine.load.job import NO_DIGEST, InputSchema, Job, LoadOptions, Replaced, RowJob
 from omnigraph.engine.load.kept_rows import plan_embedding
 from omnigraph.engine.load.memory import InMemory
 from omnigraph.engine.load.plan_input import LoadPlan, plan_input, plan_small_write
 from omnigraph.engine.load.report import LoadReport, prepare_folder, write_report
-from omnigraph.engine.load.stage_split import StageTask
 from omnigraph.engine.load.transaction import (
     AlreadyApplied,
     LateProperties,
@@ -235,7 +233,7 @@ def _load_in_memory(
         embed=embed,
         replaced=Replaced.of(start, start.state.pins),
     )
-    staged = InMemory(job, runner, plan.splits, plan.named)
+    staged = InMemory(job, plan.splits, plan.named)
     staged.stage()
     if options.base is not None:
         transaction.check(staged, session.kernel.snapshot(options.base))
@@ -270,6 +268,10 @@ def _load_in_buckets(
 def _stage_and_publish(
     session: GraphSession, transaction: LoadTransaction, plan: LoadPlan, runner: Runner, view: View
 ) -> LoadOutcome:
+    # Most loads are small, and import none of what a large one takes.
+    from omnigraph.engine.load.buckets import InBuckets, plan_job
+    from omnigraph.engine.load.stage_split import StageTask
+
     session.kernel.reject_read_only()
     options, store = transaction.options, session.kernel.store
     # The intent names all files that tasks may write, so the next sweep removes what a killed driver leaves behind.

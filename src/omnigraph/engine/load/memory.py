@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import EmbedCounts, add_retry_counts
+from omnigraph.engine.embed.cache import add_retry_counts
 from omnigraph.engine.input.ndjson.blocks import Loaded
 from omnigraph.engine.input.ndjson.reader import add_part
 from omnigraph.engine.input.read_split import Chunk, read_split
 from omnigraph.engine.input.reading import Reading
 from omnigraph.engine.input.splits import Split
 from omnigraph.engine.load.job import RowJob
-from omnigraph.engine.load.kept_rows import KeptRows, RejectedEntity, RowKeeper, RowOutcome
+from omnigraph.engine.load.kept_rows import KeptRows, RowKeeper, RowOutcome
 from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.engine.session import View
-from omnigraph.engine.tasks import Runner
+from omnigraph.engine.tasks import ThisThread
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.staging import Stager, check_size, too_large
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.delta import Changes, Committed, Delta, Findings, Violation, is_among
-from omnigraph.rules.validate import IndexedViolation
 
 
 @dataclass
@@ -35,60 +34,70 @@ class InMemory:
     """A `StagedInput` of tables: each split is read once, and the rows of a type are one delta."""
 
     job: RowJob
-    runner: Runner
     splits: Sequence[Split]
     named: Sequence[TypeKey]
-    lines: LineNumbers = field(init=False)
+    outcome: RowOutcome = field(default_factory=RowOutcome)
+    # What was read, with global lines: entities, violations, the lines of each split, and lookups of their texts.
+    _loaded: dict[TypeKey, Loaded] = field(default_factory=dict)
+    _malformed: list[Violation] = field(default_factory=list)
+    _counts: list[int] = field(default_factory=list)
+    _texts: list[tuple[range, int, Callable[[int], str]]] = field(default_factory=list)
     _deltas: dict[TypeKey, Delta] = field(default_factory=dict)
-    _outcome: RowOutcome = field(default_factory=RowOutcome)
     _rejected_lines: dict[int, Violation] = field(default_factory=dict)
     _stager: Stager = field(default_factory=Stager)
 
+    @property
+    def lines(self) -> LineNumbers:
+        return LineNumbers(self.splits, self._counts)
+
     def stage(self) -> None:
         """Read all splits, and check their rows."""
-        read = partial(_read_split, self.job, self.job.reading())
-        parts = self.runner.run("reading", read, self.splits, [split.size for split in self.splits])
-        self.lines = LineNumbers(self.splits, [part.lines for part in parts])
-        self._input = _Input(self.lines, parts)
-        if self.job.options.bounds is not None and not self._input.malformed:
-            _check_sizes(self.job, self._input.loaded)
+        read = partial(self._read, self.job.reading())
+        ThisThread().run("reading", read, self.splits, [split.size for split in self.splits])
+        self._malformed.sort(key=lambda violation: violation.line or 0)
+        if self.job.options.bounds is not None and not self._malformed:
+            _check_sizes(self.job, self._loaded)
         self._keep_rows()
+
+    def _read(self, reading: Reading, split: Split) -> None:
+        """Read the next split to its end, or until it is certain to be rejected."""
+        number, line_count = len(self._counts), 0
+        offset = self.lines.offset(number)
+        findings = Findings(self.job.violations_max, unit=self.job.unit)
+        for chunk in read_split(split, reading, findings):
+            line_count += len(chunk.lines)
+            for part in (part for rows in chunk.loaded.values() for part in rows.parts):
+                add_part(self._loaded, replace(part, numbers=part.numbers + offset) if offset else part)
+            if self.job.is_rejecting:
+                self._texts.append((chunk.lines, offset, chunk.text))
+            if findings.is_full or (reading.bounds is not None and reading.bounds.are_exceeded(self._loaded)):
+                break
+        self._malformed += [self.lines.globalize(number, violation) for violation in findings.violations]
+        self._counts.append(line_count)
+
+    def _text(self, line: int) -> str:
+        return next(text(line - offset) for lines, offset, text in self._texts if line - offset in lines)
 
     def reject(self, violations: Mapping[int, Violation]) -> None:
         self._rejected_lines |= violations
         self._keep_rows()
 
     def _keep_rows(self) -> None:
-        job, embedded = self.job, self._outcome.embedded
-        self._outcome = RowOutcome()
+        job, embedded = self.job, self.outcome.embedded
+        self.outcome = RowOutcome()
         decoding = Findings(job.violations_max, unit=job.unit)
-        decoding.violations = self._input.malformed
-        keeper = RowKeeper(job, self._outcome, self._rejected_lines)
+        decoding.violations = self._malformed
+        chunk = Chunk(dict(sorted(self._loaded.items())), range(1, sum(self._counts) + 1), self._text)
+        keeper = RowKeeper(job, self.outcome, self._rejected_lines)
         parts: dict[TypeKey, list[KeptRows]] = {key: [] for key in self.named}
-        for kept in keeper.keep([self._input.chunk], decoding):
+        for kept in keeper.keep([chunk], decoding):
             parts.setdefault(kept.type.table_key, []).append(kept)
-        self._outcome.embedded = add_retry_counts(embedded, self._outcome.embedded)
+        self.outcome.embedded = add_retry_counts(embedded, self.outcome.embedded)
         self._deltas = {key: _delta(job, key, parts[key]) for key in sorted(parts)}
 
     @property
     def counts(self) -> dict[TypeKey, int]:
         return {key: delta.rows.num_rows for key, delta in self._deltas.items()}
-
-    @property
-    def malformed(self) -> list[Violation]:
-        return self._outcome.malformed
-
-    @property
-    def row_violations(self) -> list[IndexedViolation]:
-        return self._outcome.row_violations
-
-    @property
-    def rejected(self) -> list[RejectedEntity]:
-        return self._outcome.rejected
-
-    @property
-    def embedded(self) -> Mapping[str, EmbedCounts]:
-        return self._outcome.embedded
 
     def compare(self, view: View, violations_max: int) -> None:
         self._changes = Changes(view.catalog, self._deltas, self.job.unit, self.lines.locate)
@@ -105,60 +114,8 @@ class InMemory:
     def effects(self) -> tuple[Effect, ...]:
         return self._stager.stage(self._committed.view, self._deltas, self._committed)
 
-    @contextmanager
-    def publishing(self) -> Iterator[None]:
-        yield
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadSplit:
-    """What a split holds; lines count within it."""
-
-    loaded: dict[TypeKey, Loaded]
-    lines: int
-    malformed: list[Violation]
-    texts: list[tuple[range, Callable[[int], str]]]
-
-
-def _read_split(job: RowJob, reading: Reading, split: Split) -> _ReadSplit:
-    """Read a split to its end, or until it is certain to be rejected."""
-    findings = Findings(job.violations_max, unit=job.unit)
-    loaded: dict[TypeKey, Loaded] = {}
-    texts: list[tuple[range, Callable[[int], str]]] = []
-    lines = 0
-    for chunk in read_split(split, reading, findings):
-        lines += len(chunk.lines)
-        for rows in chunk.loaded.values():
-            for part in rows.parts:
-                add_part(loaded, part)
-        if job.is_rejecting:
-            texts.append((chunk.lines, chunk.text))
-        if findings.is_full or (reading.bounds is not None and reading.bounds.are_exceeded(loaded)):
-            break
-    return _ReadSplit(loaded, lines, findings.violations, texts)
-
-
-class _Input:
-    """All splits together, with global lines."""
-
-    def __init__(self, lines: LineNumbers, splits: Sequence[_ReadSplit]) -> None:
-        self._lines = lines
-        self._splits = splits
-        malformed = [
-            lines.globalize(number, violation) for number, split in enumerate(splits) for violation in split.malformed
-        ]
-        self.malformed = sorted(malformed, key=lambda violation: violation.line or 0)
-        self.loaded: dict[TypeKey, Loaded] = {}
-        for number, split in enumerate(splits):
-            offset = lines.offset(number)
-            for rows in split.loaded.values():
-                for part in rows.parts:
-                    add_part(self.loaded, replace(part, numbers=part.numbers + offset) if offset else part)
-        self.chunk = Chunk(dict(sorted(self.loaded.items())), range(1, sum(lines.counts) + 1), self._text)
-
-    def _text(self, line: int) -> str:
-        number, split_line = self._lines.in_split(line)
-        return next(text(split_line) for lines, text in self._splits[number].texts if split_line in lines)
+    def publishing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def _delta(job: RowJob, key: TypeKey, parts: Sequence[KeptRows]) -> Delta:
@@ -173,11 +130,8 @@ def _check_sizes(job: RowJob, loaded: Mapping[TypeKey, Loaded]) -> None:
     """Raise if there is more of a type than one small write may hold."""
     bounds = job.options.bounds
     assert bounds is not None
-    for table_key, rows in loaded.items():
-        name = rows.type.name
-        if rows.count > bounds.entities_max:
-            raise too_large(f"keyed entities for {table_key}", bounds.entities_max, rows.count, name, "entities")
-        if not job.options.is_compatible and rows.size > bounds.bytes_max:
-            raise too_large("strict_input_arrow_bytes", bounds.bytes_max, rows.size, name, "bytes", "N11")
-        if rows.size > bounds.bytes_max:
-            raise too_large(f"keyed write bytes for {table_key}", bounds.bytes_max, rows.size, name, "bytes")
+    for rows in loaded.values():
+        is_few = rows.count <= bounds.entities_max
+        if is_few and not job.options.is_compatible and rows.size > bounds.bytes_max:
+            raise too_large("strict_input_arrow_bytes", bounds.bytes_max, rows.size, rows.type.name, "bytes", "N11")
+        check_size(rows.type, rows.count, rows.size, bounds.entities_max, bounds.bytes_max)

@@ -56,7 +56,7 @@ def rejected_lines(staged: StagedInput) -> list[RejectedLine]:
             lines.splits[lines.in_split(entity.violation.line or 1)[0]].table_key,
             _find_origin(staged, rows, entity.violation.line),
         )
-        for entity in staged.rejected
+        for entity in staged.outcome.rejected
     ]
 
 

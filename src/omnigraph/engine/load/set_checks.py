@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +18,14 @@ import pyarrow as pa
 from omnigraph.engine.key_buckets.files import KeySegment, columns_of_keys, released_names, unique_names
 from omnigraph.engine.key_buckets.hashes import NO_CANDIDATES, hash_column, is_among, merge_candidates
 from omnigraph.engine.load.key_matcher import KeyMatcher
-from omnigraph.engine.load.matching import CandidatesByKey, ComparedKeys, KeySegments, ReplacedRows
+from omnigraph.engine.load.matching import (
+    CandidatesByKey,
+    ComparedKeys,
+    KeySegments,
+    ReplacedRows,
+    find_candidates,
+    find_replaced,
+)
 from omnigraph.engine.load.stage_split import RowRequest
 from omnigraph.engine.write.committed_rows import CommittedRows
 from omnigraph.lang.catalog import Cardinality, EdgeType, TypeKey
@@ -66,13 +74,15 @@ class SetCheck:
         committed = self._committed_segments()
         if self.input.job.intent is Intent.UPSERT:
             loaded = {key: segments for key, segments in committed.items() if key in self.input.types}
-            self.replaced = self.keys.find_replaced(loaded) if loaded else []
+            if loaded:
+                match = partial(find_replaced, self.input.job, self.keys.segments, loaded)
+                self.replaced = self.keys.run("matching", match, loaded)
         released: dict[TypeKey, list[KeySegment]] = {key: [] for key in self.input.types}
         for part in self.replaced:
             for key, replaced in part.items():
                 released[key] += [replaced.released] if replaced.released else []
         self.compared = ComparedKeys(self.keys.segments, committed, released, self.limit)
-        parts = self.keys.find_candidates(self.compared)
+        parts = self.keys.run("checking", partial(find_candidates, self.input.job, self.compared), committed)
         # Ranges are disjoint, so the first rows of all of them are among the first rows of each.
         for rule in {rule for part in parts for rule in part}:
             merged = self._candidates.setdefault(rule, {})

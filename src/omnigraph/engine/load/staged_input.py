@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from omnigraph.engine.embed.cache import EmbedCounts
 from omnigraph.engine.load.job import RowJob
-from omnigraph.engine.load.kept_rows import RejectedEntity
+from omnigraph.engine.load.kept_rows import RowOutcome
 from omnigraph.engine.load.line_numbers import LineNumbers
 from omnigraph.engine.session import View
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.manifest.plan import Effect
 from omnigraph.rules.delta import Changes, Committed, Violation
-from omnigraph.rules.validate import IndexedViolation
 
 
 class StagedInput(Protocol):
@@ -32,19 +30,8 @@ class StagedInput(Protocol):
         ...
 
     @property
-    def malformed(self) -> list[Violation]: ...
-
-    @property
-    def row_violations(self) -> list[IndexedViolation]: ...
-
-    @property
-    def rejected(self) -> Sequence[RejectedEntity]:
-        """The entities that a quarantine has left out so far."""
-        ...
-
-    @property
-    def embedded(self) -> Mapping[str, EmbedCounts]:
-        """The vectors that were made, by property."""
+    def outcome(self) -> RowOutcome:
+        """What was found in the rows, what a quarantine has left out so far, and the vectors that were made."""
         ...
 
     def reject(self, violations: Mapping[int, Violation]) -> None:

@@ -57,6 +57,8 @@ def find_applied(session: GraphSession, commits: Iterable[Commit], options: Load
     Comparing digests would let an actor confirm a guess of the input. So the job of another actor is only compared for
     actors who may read all types where it was applied; for others the job id counts as used for any input.
     """
+    if not options.is_repeatable:
+        return None
     job_id = options.job_id
     loads = (commit for commit in commits if commit.kind == "load")
     applied = next((commit for commit in loads if commit.properties.get("job_id") == job_id), None)
@@ -113,7 +115,7 @@ class LoadTransaction:
                 receipt = self.session.kernel.commit(self.options.branch, self._prepare)
             assert receipt is not None
             commit = receipt.commit
-        return LoadOutcome(commit, staged.counts, self._rejected, staged.embedded)
+        return LoadOutcome(commit, staged.counts, self._rejected, staged.outcome.embedded)
 
     def check(self, staged: StagedInput, snapshot: Snapshot) -> None:
         """Raise what is wrong with an input on a snapshot, or reject the entities that are."""
@@ -129,7 +131,8 @@ class LoadTransaction:
         staged = self.input
         if self.options.commits_empty or (self.options.mode == "overwrite" and staged.counts):
             return False
-        return not (any(staged.counts.values()) or staged.malformed or staged.row_violations or staged.rejected)
+        outcome = staged.outcome
+        return not (any(staged.counts.values()) or outcome.malformed or outcome.row_violations or outcome.rejected)
 
     # -- checking ----------------------------------------------------------------------------------------------
 
@@ -138,7 +141,7 @@ class LoadTransaction:
         if self.options.is_rejecting:
             self._reject_invalid(view)
             return
-        malformed = self.input.malformed
+        malformed = self.input.outcome.malformed
         findings = self._findings_of(self._row_violations())
         self._check_sets(view, VIOLATIONS_MAX, findings, has_all_rows=not malformed)
         self._raise(self._findings_of(merge_by_line(malformed, findings.violations)) if malformed else findings)
@@ -154,7 +157,7 @@ class LoadTransaction:
 
     def _row_violations(self) -> list[Violation]:
         """Return the violations of row rules in the order of every write: by rule, type and line."""
-        violations = list(self.input.row_violations)
+        violations = list(self.input.outcome.row_violations)
         violations.sort(key=lambda item: (item[0], item[1].type_key or "", item[1].line or 0))
         return [violation for _, violation in violations]
 

@@ -24,7 +24,7 @@ from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
 from omnigraph.public_values import PublicValue, named
 from omnigraph.store.files.reachability import manifest_ref
-from omnigraph.store.files.shredding import Span, Unread, fields_in, file_stem, shred_columns, stored_versions
+from omnigraph.store.files.shredding import Span, Unread, fields_in, file_stem, open_versions, shred_columns
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 from omnigraph.store.write.file_proof import record_overwritten
@@ -142,7 +142,7 @@ class PropertyFiles:
     def __init__(self, kernel: Kernel, purge: Purge) -> None:
         self._store, self._purge = kernel.store, purge
         self._paths = [info.path for info in kernel.store.objects.list(purge.path)]
-        self._versions = list(stored_versions(kernel.store, purge.path, self._paths))
+        self._versions = list(open_versions(kernel.store, purge.path, self._paths))
         self._pinned = _names_by_version(kernel, purge)
         self._names = {**self._names_of_others(), **self._pinned}
         # False if values may be left where a writer is at work: in a version or a file that no catalog knows.

@@ -197,8 +197,7 @@ class Schedule:
     """When a pipeline runs.
 
     Attributes:
-        cron: The expression.
-        zone: The time zone that its wall time is in.
+        zone: The time zone of the expression's wall time.
         catch_up: Of runs that were missed, make up for the `last` one, for `all`, or for `none`.
         retries: How often a failed run is tried again.
         retry_seconds: The pause before the first retry; it doubles each time.

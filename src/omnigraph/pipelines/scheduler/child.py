@@ -8,11 +8,12 @@ and exits, so that no run goes on without a runner. A run that is cut off is don
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ import orjson
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import Source
-from omnigraph.pipelines.declaration.config import PipelineDeclaration, parse_pipelines
+from omnigraph.pipelines.declaration.config import PipelineDeclaration
 from omnigraph.pipelines.run import run
 
 FAILED = "failed"
@@ -46,27 +47,18 @@ class Outcome:
     report: dict[str, Any] | None = None
 
 
-def describe_job(item: ScheduledPipeline, due: datetime, report: Path | None) -> bytes:
-    """Return what the process of a run needs to know, as JSON."""
-    declaration = item.declaration
-    job = {
-        "graph": item.graph_uri,
-        "pipeline": declaration.text,
-        "positions": declaration.positions,
-        "folder": None if declaration.folder is None else str(declaration.folder),
-        "queries": None if item.queries is None else [[source.name, source.text] for source in item.queries],
-        "actor": item.actor,
-        "due": due,
-        "report": None if report is None else str(report / declaration.name / f"{due:%Y%m%dT%H%M%SZ}"),
-    }
-    return orjson.dumps(job)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the process of a run needs to know; reports go to a folder of their own for each due time."""
 
+    item: ScheduledPipeline
+    due: datetime
+    report: Path | None
 
-def read_declaration(job: dict[str, Any]) -> PipelineDeclaration:
-    """Return the pipeline of a job; its text has only this pipeline, so the positions in its file come with it."""
-    folder = None if job["folder"] is None else Path(job["folder"])
-    [declaration] = parse_pipelines(job["pipeline"], folder=folder).values()
-    return replace(declaration, positions=job["positions"])
+    @property
+    def folder(self) -> Path | None:
+        name = self.item.declaration.name
+        return None if self.report is None else self.report / name / f"{self.due:%Y%m%dT%H%M%SZ}"
 
 
 class RunningPipeline(Protocol):
@@ -94,7 +86,7 @@ class Child:
             start_new_session=True,
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(describe_job(item, due, report) + b"\n")
+        pickle.dump(Job(item, due, report), self._process.stdin)
         self._process.stdin.flush()
 
     def poll(self) -> Outcome | None:
@@ -122,8 +114,8 @@ class Child:
 
 
 def main() -> int:
-    """Run the pipeline that the first line of standard input describes, and print its outcome as JSON."""
-    job = orjson.loads(sys.stdin.buffer.readline())
+    """Run the pipeline of the job on standard input, and print its outcome as JSON."""
+    job = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     # Java may print to standard output, where nothing but the outcome belongs.
     answer = os.dup(1)
@@ -133,20 +125,13 @@ def main() -> int:
     return 0
 
 
-def _run(job: dict[str, Any]) -> Outcome:
+def _run(job: Job) -> Outcome:
     from omnigraph.graph import open as open_graph
 
-    queries = None if job["queries"] is None else [Source(name, text) for name, text in job["queries"]]
+    item = job.item
     try:
-        declaration = read_declaration(job)
-        with open_graph(job["graph"], actor=job["actor"]) as graph:
-            report = run(
-                graph,
-                declaration,
-                report=job["report"],
-                queries=queries,
-                scheduled_for=datetime.fromisoformat(job["due"]),
-            )
+        with open_graph(item.graph_uri, actor=item.actor) as graph:
+            report = run(graph, item.declaration, report=job.folder, queries=item.queries, scheduled_for=job.due)
     except OmniGraphError as error:
         return Outcome(FAILED, f"{error.message} ({error.code})")
     return Outcome(report.status, report.message, report.to_json())

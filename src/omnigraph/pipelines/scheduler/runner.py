@@ -77,16 +77,9 @@ class _Started:
 
 @dataclass
 class ScheduleRunner:
-    """Starts the due runs of pipelines; `step` is called again and again.
+    """Starts the due runs of pipelines, up to `parallel` at once; `step` is called again and again.
 
-    Attributes:
-        book: What was settled.
-        read: Returns the pipelines.
-        start: Starts a run.
-        parallel: How many runs may go on at once.
-        emit: Called with every event.
-        is_lease_lost: Whether another runner has taken over.
-        metrics: What runs are counted in.
+    It stops once another runner has taken over, and the lease is lost.
     """
 
     book: ScheduleBook

@@ -22,7 +22,7 @@ from omnigraph.engine.tasks import GraphAccess, graph_access
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PIPELINE_S3_BATCH_ROWS
-from omnigraph.pipelines.frame_columns import column_of
+from omnigraph.pipelines.frame_columns import TIME_TYPES, column_of
 from omnigraph.rules.delta import Findings
 from omnigraph.spark.executors import map_tasks
 from omnigraph.spark.session import run_job
@@ -42,18 +42,17 @@ _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """The options of a CSV source. Formats are those of Spark, for dates and times that are not written as in ISO 8601.
+    """The options of a CSV source.
 
-    `is_by_position` if columns are taken by their position, whatever the header says.
+    `formats` are those of Spark, by type, for dates and times that are not written as in ISO 8601. `is_by_position` if
+    columns are taken by their position, whatever the header says.
     """
 
     dialect: CsvDialect
     schema: str | None
     is_inferring: bool
     is_by_position: bool
-    date_format: str | None
-    timestamp_format: str | None
-    timestamp_ntz_format: str | None
+    formats: Mapping[str, str]
 
 
 def parse_csv_options(options: Mapping[str, str], schema: str | None) -> CsvOptions | None:
@@ -84,7 +83,7 @@ def parse_csv_options(options: Mapping[str, str], schema: str | None) -> CsvOpti
         schema,
         _is_true(values.get("inferschema")),
         _is_true(values.get("enforceschema")),
-        *(values.get(name) for name in ("dateformat", "timestampformat", "timestampntzformat")),
+        {kind: values[name] for kind in TIME_TYPES if (name := f"{kind.replace('_', '')}format") in values},
     )
 
 
@@ -193,20 +192,13 @@ def _convert(name: str, kind: Any, options: CsvOptions) -> Any:
     text, type_name, origin = column_of(name), kind.typeName(), functions.col(ORIGIN)
     if type_name == "string":
         return text
-    formats = {"date": options.date_format, "timestamp": options.timestamp_format}
-    formats["timestamp_ntz"] = options.timestamp_ntz_format
-    value = text.try_cast(kind)
+    pattern, value = options.formats.get(type_name), text.try_cast(kind)
     if type_name == "boolean":
         value = functions.when(text.rlike(f"^(?:{_BOOLEANS})$"), value)
-    elif formats.get(type_name) is not None:
-        pattern = str(formats[type_name])
-        is_date = type_name == "date"
-        parsed = (
-            functions.try_to_date(text, pattern)
-            if is_date
-            else functions.try_to_timestamp(text, functions.lit(pattern))
-        )
-        value = parsed.cast(kind)
+    elif pattern is not None and type_name == "date":
+        value = functions.try_to_date(text, pattern).cast(kind)
+    elif pattern is not None:
+        value = functions.try_to_timestamp(text, functions.lit(pattern)).cast(kind)
     location = [functions.lit("`"), origin["file"], functions.lit("` line "), origin["line"].cast("string")]
     message = [
         functions.lit(f": column `{name}` is `"),

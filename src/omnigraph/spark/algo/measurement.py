@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -44,7 +44,8 @@ from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import MAIN
 from omnigraph.public_values import Commit
 from omnigraph.rules.arrow_typing import Column
-from omnigraph.spark.executors import Engine, Executors, RunnerChoice
+from omnigraph.spark.executors import Engine, Executors, RunnerChoice, map_tasks
+from omnigraph.spark.query.paths import union_frames
 from omnigraph.spark.session import run_job, session
 from omnigraph.store.write.fragments import claims, scan_fragments, side_folder
 
@@ -184,14 +185,13 @@ def measure(
             code="graph.read_only",
         )
     with reporting_to(progress):
-        if is_on_spark:
-            running = choice.start_session("a measure on executors", '`engine="auto"`')
-            report_progress("measuring", 0, 1)
-            with spark_graph(view, nodes, running) as blocks:
-                values = NodeValues(view, nodes, compute(blocks))
-        else:
-            report_progress("measuring", 0, 1)
-            values = NodeValues(view, nodes, compute(read_edges(view, nodes)))
+        running = choice.start_session("a measure on executors", '`engine="auto"`') if is_on_spark else None
+        report_progress("measuring", 0, 1)
+        blocks: AbstractContextManager[BlockGraph] = (
+            nullcontext(read_edges(view, nodes)) if running is None else spark_graph(view, nodes, running)
+        )
+        with blocks as sweeps:
+            values = NodeValues(view, nodes, compute(sweeps))
         report_progress("measuring", 1, 1)
     commit = write_values(graph_session, values, write_to, branch) if write_to is not None else None
     return Measured(values, "spark" if is_on_spark else "local", commit)
@@ -205,11 +205,19 @@ class NumberedScan:
     runs: Sequence[Sequence[int]]
     firsts: Sequence[int]
 
-    def frame(self, spark: Any, read: Any, schema: str) -> Any:
-        """Return what a function from the numbers of tasks reads, as a lazy DataFrame."""
-        if not self.runs:
-            return spark.createDataFrame([], schema)
-        return spark.range(0, len(self.runs), 1, len(self.runs)).mapInArrow(read, schema)
+    def frame(self, spark: Any, columns: Sequence[str], convert: Callable[..., pa.RecordBatch], schema: str) -> Any:
+        """Return what a function makes of the first row number and the columns of each batch, as a lazy DataFrame."""
+        read = partial(_read_numbered, self.scan, columns, convert)
+        return map_tasks(spark, read, list(zip(self.firsts, self.runs, strict=True)), schema)
+
+
+def _read_numbered(
+    scan: Scan, columns: Sequence[str], convert: Callable[..., pa.RecordBatch], task: tuple[int, Sequence[int]]
+) -> Iterator[pa.RecordBatch]:
+    first, fragments = task
+    for batch in scan_fragments(scan.open(), fragments, columns):
+        yield convert(first, *(batch.column(batch.schema.get_field_index(name)) for name in columns))
+        first += batch.num_rows
 
 
 def plan_numbered_scan(view: View, table_key: TypeKey) -> NumberedScan:
@@ -219,14 +227,6 @@ def plan_numbered_scan(view: View, table_key: TypeKey) -> NumberedScan:
     rows = dict(zip((fragment.id for fragment in dataset.fragments), dataset.fragment_rows, strict=True))
     counts = [sum(rows[fragment] for fragment in run) for run in runs]
     return NumberedScan(scan, runs, [0, *np.cumsum(counts).tolist()][:-1])
-
-
-def read_numbered(planned: NumberedScan, columns: Sequence[str], run: int) -> Iterator[tuple[list[Column], int]]:
-    """Yield columns of one task batch by batch, each with the number of its first row."""
-    first = planned.firsts[run]
-    for batch in scan_fragments(planned.scan.open(), planned.runs[run], columns):
-        yield [batch.column(batch.schema.get_field_index(name)) for name in columns], first
-        first += batch.num_rows
 
 
 def values_frame(values: NodeValues, spark: Any = None) -> Any:
@@ -239,20 +239,16 @@ def values_frame(values: NodeValues, spark: Any = None) -> Any:
     for node_type in values.nodes.types:
         planned = plan_numbered_scan(values.view, TypeKey.of("node", node_type))
         type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
-        frames.append(planned.frame(spark, partial(_value_rows, planned, node_type, type_columns), schema))
-    return reduce(lambda left, right: left.unionByName(right), frames)
+        frames.append(planned.frame(spark, ["id"], partial(_value_rows, node_type, type_columns), schema))
+    return union_frames(frames)
 
 
-def _value_rows(
-    planned: NumberedScan, node_type: str, values: dict[str, Any], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for run in _run_numbers(batches):
-        for [ids], first in read_numbered(planned, ["id"], run):
-            columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-            for name, column in values.items():
-                kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
-                columns[name] = pa.array(column[first : first + len(ids)], kind)
-            yield pa.RecordBatch.from_pydict(columns)
+def _value_rows(node_type: str, values: Mapping[str, Numbers], first: int, ids: Column) -> pa.RecordBatch:
+    columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+    for name, column in values.items():
+        kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
+        columns[name] = pa.array(column[first : first + len(ids)], kind)
+    return pa.RecordBatch.from_pydict(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,16 +341,16 @@ class SparkGraph:
         for edge in self.nodes.edges:
             planned = plan_numbered_scan(self.view, edge.table_key)
             if planned.runs:
-                ends = planned.frame(self.spark, partial(_read_ends, planned), "src string, dst string")
+                ends = planned.frame(self.spark, ["src", "dst"], _pair_rows, "src string, dst string")
                 ends = ends.join(numbers[edge.source].toDF("src", "source"), "src")
                 ends = ends.join(numbers[edge.target].toDF("dst", "target"), "dst")
                 frames.append(ends.select("source", "target"))
-        return reduce(lambda left, right: left.unionByName(right), frames)
+        return union_frames(frames)
 
     def _numbers(self, node_type: str) -> Any:
         planned = plan_numbered_scan(self.view, TypeKey.of("node", node_type))
-        read = partial(_read_numbers, planned, self.nodes.first(node_type))
-        return planned.frame(self.spark, read, "id string, number long")
+        convert = partial(_number_rows, self.nodes.first(node_type))
+        return planned.frame(self.spark, ["id"], convert, "id string, number long")
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,22 +375,13 @@ class ArrayFiles:
         self.access.store().objects.delete(path)
 
 
-def _run_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
-    for batch in batches:
-        yield from batch.column(0).to_numpy().tolist()
+def _number_rows(start: int, first: int, ids: Column) -> pa.RecordBatch:
+    numbers = np.arange(start + first, start + first + len(ids), dtype=np.int64)
+    return pa.RecordBatch.from_pydict({"id": ids, "number": numbers})
 
 
-def _read_numbers(planned: NumberedScan, start: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for run in _run_numbers(batches):
-        for [ids], first in read_numbered(planned, ["id"], run):
-            numbers = np.arange(start + first, start + first + len(ids), dtype=np.int64)
-            yield pa.RecordBatch.from_pydict({"id": ids, "number": numbers})
-
-
-def _read_ends(planned: NumberedScan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for run in _run_numbers(batches):
-        for [sources, targets], _ in read_numbered(planned, ["src", "dst"], run):
-            yield pa.RecordBatch.from_pydict({"src": sources, "dst": targets})
+def _pair_rows(_first: int, sources: Column, targets: Column) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"src": sources, "dst": targets})
 
 
 def _assign_blocks(direction: Direction, width: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.docstrings import complete_docs
 from omnigraph.engine.arguments import decode_params
 from omnigraph.engine.past_schemas import NOW, Naming
 from omnigraph.engine.query.aggregate import overflow_error
@@ -31,10 +32,11 @@ from omnigraph.lang.query.functions import AGGREGATES
 from omnigraph.lang.query.ir import ReadIR
 from omnigraph.lang.schema.arrow_schema import arrow_type
 from omnigraph.manifest.model import MAIN
+from omnigraph.protocol import GraphProtocol
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.time_columns import from_timestamps
 from omnigraph.source_files import SourceInput, query_source
-from omnigraph.spark.executors import Engine, RunnerChoice
+from omnigraph.spark.executors import ENGINE_DOCS, Engine, RunnerChoice
 from omnigraph.spark.session import run_job
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _OVERFLOW: Final = re.compile(r"a result of `([^`]+)` does not fit (\w+)")
 
 
+@complete_docs(GraphProtocol.query, ENGINE_DOCS)
 def query(
     graph: HasSession,
     source: SourceInput,
@@ -64,17 +67,9 @@ def query(
     Variable-length paths and searches are computed eagerly, everything else lazily.
 
     Args:
-        graph: The graph to read.
-        source: One or more queries, as text or as the path of a `.gq` file.
-        params: Values of the query's `$parameters`.
-        name: The query to run; may be omitted if `source` has only one.
-        branch: The branch to read.
         at: Read a past state: a commit, tag, manifest version or timestamp.
-        names: Whether a past state is read with current names or its own.
         embedder: Turns query text into vectors; by default the configured provider.
         engine: `auto` or `spark`; a DataFrame cannot be made in process.
-        spark: A running Spark session to use; by default the active one, or a new one.
-        master: The master of a new Spark session; by default Spark runs on this machine.
         progress: Called while the call waits for Spark; the jobs of the DataFrame report to Spark.
 
     Returns:

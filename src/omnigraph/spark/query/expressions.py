@@ -210,46 +210,47 @@ class Expressions:
 
     def value(self, expression: ir.Expr) -> Any:
         """Return an expression as a column."""
-        return self._operand(expression).column
-
-    def _operand(self, expression: ir.Expr) -> Operand:
+        functions, col = self.functions, self.functions.col
         match expression:
             case ir.Literal() | ir.ParameterRef() | ir.Now():
-                value = self.constant(expression)
-                return Operand(self.literal(value, expression.type), expression.type, value, is_constant=True)
+                return self.literal(self.constant(expression), expression.type)
             case (
                 ir.PropertyRef(variable=variable, property="id", owner=owner)
                 | ir.NodeRef(variable=variable, node_type=owner)
             ):
-                column = self.functions.col(self.names(variable, "id"))
-                return Operand(self.plain_id(column) if ir.is_union(owner) else column, expression.type)
+                column = col(self.names(variable, "id"))
+                return self.plain_id(column) if ir.is_union(owner) else column
             case ir.PropertyRef(variable=variable, property=name):
-                return Operand(self.functions.col(self.names(variable, name)), expression.type)
+                return col(self.names(variable, name))
             case ir.PathRef(variable=variable, function=function, space=space):
-                column = self.functions.col(self.names(variable, "hops" if function == "nodes" else function))
+                column = col(self.names(variable, "hops" if function == "nodes" else function))
                 is_tagged = function == "nodes" and ir.is_union(space)
-                return Operand(
-                    self.functions.transform(column, self.plain_id) if is_tagged else column, expression.type
-                )
+                return functions.transform(column, self.plain_id) if is_tagged else column
             case ir.TypeRef(variable=variable, owner=owner):
-                column = self.functions.col(self.names(variable, "id"))
+                column = col(self.names(variable, "id"))
                 if ir.is_union(owner):
-                    return Operand(self.type_name(column), expression.type)
-                return Operand(self.functions.when(column.isNotNull(), self.functions.lit(owner)), expression.type)
+                    return self.type_name(column)
+                return functions.when(column.isNotNull(), functions.lit(owner))
             case ir.ValueRef(variable=variable):
-                return Operand(self.functions.col(self.names(variable, VALUE)), expression.type)
+                return col(self.names(variable, VALUE))
             case ir.VariableRef():
-                return Operand(self._entity(expression), expression.type)
+                return self._entity(expression)
             case ir.HopsRef(variable=variable):
-                return Operand(self.functions.col(self.names(variable, "hops")), expression.type)
+                return col(self.names(variable, "hops"))
             case ir.ColumnRef(name=name, type=type_) if type_ is not None:
-                return Operand(self.functions.col(name), type_)
-            case ir.Call(type=type_) | ir.Case(type=type_) | ir.Quantifier(type=type_):
-                return Operand(self._computed(expression), type_)
+                return col(name)
+            case ir.Call() | ir.Case() | ir.Quantifier():
+                return self._computed(expression)
             case ir.Compare() | ir.IsNull() | ir.In() | ir.Not() | ir.And() | ir.Or():
-                return Operand(self.condition(expression), expression.type)
+                return self.condition(expression)
         name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
+
+    def _operand(self, expression: ir.Expr) -> Operand:
+        column, type_ = self.value(expression), expression.type
+        assert type_ is not None, "what has a column has a type"
+        is_constant = isinstance(expression, ir.Literal | ir.ParameterRef | ir.Now)
+        return Operand(column, type_, self.constant(expression) if is_constant else None, is_constant)
 
     def _entity(self, passed: ir.VariableRef) -> Any:
         """Return a node or edge as its id, with its type if there are several; a path as all that is known of it."""

@@ -25,6 +25,7 @@ from omnigraph.engine.write.committed_rows import comparison
 from omnigraph.lang.catalog import INTEGERS, PropertyType, TypeKey
 from omnigraph.lang.query import ir
 from omnigraph.spark.datasource.options import spark_data_type, to_spark_column
+from omnigraph.spark.executors import map_tasks
 from omnigraph.store.read.lookup import ROW_ID
 from omnigraph.store.write.fragments import scan_fragments
 
@@ -221,16 +222,7 @@ def spark_type(type_: PropertyType) -> str:
 
 def scan_frame(spark: Any, source: ScanSource) -> Any:
     """Return a scan as a lazy DataFrame."""
-    if not source.runs:
-        return spark.createDataFrame([], source.schema)
-    tasks = spark.range(0, len(source.runs), 1, len(source.runs))
-    return tasks.mapInArrow(partial(_run_tasks, source), source.schema)
-
-
-def _run_tasks(source: ScanSource, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for index in batch.column(0).to_numpy().tolist():
-            yield from _scan_run(source, source.runs[index])
+    return map_tasks(spark, partial(_scan_run, source), source.runs, source.schema)
 
 
 def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.RecordBatch]:

@@ -185,7 +185,7 @@ def _unknown(reason: str) -> StorageError:
 _ALL: Final = 1 << 62
 
 
-def stored_versions(store: Store, path: str, paths: Iterable[str]) -> Iterator[Dataset]:
+def open_versions(store: Store, path: str, paths: Iterable[str]) -> Iterator[Dataset]:
     """Open every version of a dataset and of its forks whose manifest is among some listed files."""
     for file in paths:
         if (ref := manifest_ref(file)) is not None and ref.path == path:

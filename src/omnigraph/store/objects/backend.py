@@ -64,10 +64,12 @@ class Meter:
 
 
 class _NoMeter(Meter):
-    """A meter that counts nothing."""
+    """A meter that counts nothing itself."""
 
-    def _add(self, operation: str, target: str) -> None:
-        pass
+    def count(self, operation: str, target: str) -> None:
+        local = _request_meter.get()
+        if local is not None:
+            local._add(operation, target)
 
 
 NO_METER: Meter = _NoMeter()

@@ -5,9 +5,9 @@ Adds to its backends what both share: checked paths, failpoints around every cha
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
@@ -18,6 +18,8 @@ from omnigraph.store.objects.local_objects import RESERVE_PATH, TEMPORARY_PREFIX
 from omnigraph.store.objects.uri import Location
 
 __all__ = ["ObjectInfo", "Objects"]
+
+_NO_SEGMENTS: Final = frozenset(("", ".", ".."))
 
 
 class Objects:
@@ -206,7 +208,6 @@ def open_backend(root: Location, meter: Meter) -> Backend:
 
 def _checked(path: str) -> str:
     # Some paths are read back from stored intents, so a damaged one must not lead out of the graph.
-    segments: builtins.list[str] = path.split("/")
-    if "\0" in path or any(segment in ("", ".", "..") for segment in segments):
+    if "\0" in path or not _NO_SEGMENTS.isdisjoint(path.split("/")):
         raise UsageError(f"`{path}` is not the path of an object below the graph's root", path=path)
     return path

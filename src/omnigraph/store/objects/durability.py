@@ -8,10 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from typing import Final
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final, TypeAlias
 
 from omnigraph import settings
 from omnigraph.store.objects.failures import from_os_error
@@ -20,6 +21,9 @@ from omnigraph.store.objects.uri import Location
 # Concurrent syncs share one commit of the file system's journal, so the pool is wider than the machine has cores.
 SYNC_THREADS: Final = 12
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+
+# A path, and the queue for what its sync raised.
+_Request: TypeAlias = "tuple[str, SimpleQueue[BaseException | None]]"
 
 
 def _fsync(path: str) -> None:
@@ -49,30 +53,47 @@ def replaced(sync_path: Callable[[str], None]) -> Iterator[None]:
 
 
 @cache
-def _pool(_process: int) -> ThreadPoolExecutor:
-    # Keyed by process id: a forked child inherits the pool object, but none of its threads.
-    return ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="omnigraph-sync")
+def _requests(_process: int) -> SimpleQueue[_Request]:
+    """Return the queue of the threads that sync: a future of an executor costs more than the sync of a small file."""
+    # Keyed by process id: a forked child inherits the queue, but none of its threads.
+    requests: SimpleQueue[_Request] = SimpleQueue()
+    for number in range(SYNC_THREADS):
+        Thread(target=_serve, args=(requests,), name=f"omnigraph-sync-{number}", daemon=True).start()
+    return requests
 
 
-def _sync_one(path: str) -> None:
+def _serve(requests: SimpleQueue[_Request]) -> None:
+    while True:
+        path, answers = requests.get()
+        answers.put(_sync_one(path))
+
+
+def _sync_one(path: str) -> BaseException | None:
+    """Sync a path; return what was raised, as the error that the caller gets."""
     try:
         _sync_path(path)
     except OSError as error:
-        raise from_os_error(error, "make durable", path) from error
+        failure = from_os_error(error, "make durable", path)
+        failure.__cause__ = error
+        return failure
+    except BaseException as error:  # noqa: BLE001 - raised by `_sync_all`
+        return error
+    return None
 
 
 def _sync_all(paths: list[str]) -> None:
     if not paths:
         return
-    futures = [_pool(os.getpid()).submit(_sync_one, path) for path in paths[1:]]
-    try:
-        # The caller's own thread takes a share instead of waiting.
-        _sync_one(paths[0])
-    finally:
-        # Nothing may still be running when the caller learns of a failure and cleans up.
-        wait(futures)
-    for future in futures:
-        future.result()
+    requests, answers = _requests(os.getpid()), SimpleQueue[BaseException | None]()
+    for path in paths[1:]:
+        requests.put((path, answers))
+    # The caller's own thread takes a share instead of waiting. Nothing may still be running when it learns of a failure
+    # and cleans up, so all answers come first.
+    failures = [_sync_one(paths[0])]
+    failures += [answers.get() for _ in paths[1:]]
+    for failure in failures:
+        if failure is not None:
+            raise failure
 
 
 class Disk:
@@ -97,22 +118,22 @@ class Disk:
         if not self.active:
             return
         # An entry must never survive without the bytes that it names, hence two rounds.
-        _sync_all(list(dict.fromkeys(self._absolute(path) for path in files)))
+        _sync_all(list(dict.fromkeys(map(self._absolute, files))))
         if parents := self._with_parents(directories):
             _sync_all(parents)
             self._is_anchored = True
 
     def _absolute(self, path: str) -> str:
-        return os.path.join(self._root, path).rstrip("/") or "/"
+        return (path if path.startswith("/") else f"{self._root}/{path}").rstrip("/") or "/"
 
     def _with_parents(self, directories: Iterable[str]) -> list[str]:
         complete: dict[str, None] = {}
         for directory in map(self._absolute, directories):
             while directory not in complete:
                 complete[directory] = None
-                if directory == self._root or directory == os.path.dirname(directory):
+                if directory in (self._root, "/"):
                     break
-                directory = os.path.dirname(directory)
+                directory = directory.rpartition("/")[0] or "/"
         # The root's own entry lies outside of the graph; it is new at most once in the life of a handle.
         if complete and not self._is_anchored:
             complete.update(dict.fromkeys(_above(self._root)))

@@ -172,7 +172,7 @@ class LocalObjects:
                             os.rmdir(directory)
 
     def _full(self, path: str) -> str:
-        return os.path.join(self._root, path)
+        return f"{self._root}/{path}"
 
     def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
         def raise_error(error: OSError) -> None:

@@ -350,13 +350,15 @@ def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
     When a version that was `read` is gone, any error of Lance is due to the cleanup that removed it.
     """
     try:
-        with _storage_errors(doing):
-            yield
-    except StorageError as error:
-        for dataset in read:
+        yield
+    except BaseException as error:
+        failure = _storage_failure(doing, error)
+        for dataset in read if isinstance(failure, StorageError) else ():
             if dataset.is_gone():
-                raise reclaimed(dataset.ref) from error
-        raise
+                raise reclaimed(dataset.ref) from failure
+        if failure is error:
+            raise
+        raise failure from error
 
 
 def miscounted(dataset: Dataset, rows: int) -> GraphError:
@@ -379,22 +381,19 @@ def reclaimed(ref: DatasetRef) -> GraphError:
     )
 
 
-@contextmanager
-def _storage_errors(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except OmniGraphError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:
-        raise storage_error(doing, error) from error
-    except BaseException as error:
-        if not is_panic(error) and not _is_raised_by_lance(error):
-            raise
-        raise StorageError(
-            f"{doing} failed: Lance cannot interpret what is stored ({first_line(error)}); check it with"
-            " `omnigraph verify --data`",
-            kind=StorageKind.PERMANENT,
-        ) from error
+def _storage_failure(doing: str, error: BaseException) -> BaseException:
+    """Return our error for what Lance raised; other errors are returned as they are."""
+    if isinstance(error, OmniGraphError):
+        return error
+    if isinstance(error, OSError | RuntimeError | ValueError):
+        return storage_error(doing, error)
+    if not is_panic(error) and not _is_raised_by_lance(error):
+        return error
+    return StorageError(
+        f"{doing} failed: Lance cannot interpret what is stored ({first_line(error)}); check it with"
+        " `omnigraph verify --data`",
+        kind=StorageKind.PERMANENT,
+    )
 
 
 def is_panic(error: BaseException) -> bool:

@@ -89,7 +89,7 @@ def _text_hashes(texts: pa.Array[Any]) -> Hashes:
     # A word begins at every byte, so that one gather reads a word of every text.
     words: Hashes = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
     for turn in range(2 * _WORDS_MAX):
-        rows = np.flatnonzero(lengths > turn * _WORD)
+        rows = (lengths > turn * _WORD).nonzero()[0]
         if len(rows) == 0:
             break
         at = starts[rows] + turn * _WORD
@@ -142,9 +142,10 @@ class Segment:
 
     def rows_of(self, hashes: Hashes) -> RowIds | None:
         """Return the rows that hold one of the hashes; None when some exist whose row ids are unknown."""
-        first = np.searchsorted(self.hashes, hashes)
-        counts = np.searchsorted(self.hashes, hashes, "right") - first
-        hits = np.flatnonzero(counts)
+        # As methods: numpy's functions forward to these, and they cost more than the work where a segment is small.
+        first = self.hashes.searchsorted(hashes)
+        counts = self.hashes.searchsorted(hashes, "right") - first
+        hits = counts.nonzero()[0]
         if len(hits) == 0:
             return _NO_ROWS
         if self.row_ids is None:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.catalog import Type
-from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import DECODE_BLOCK_BYTES
 from omnigraph.rules.arrow_typing import Numbers
 
@@ -77,7 +76,7 @@ def _find_end(data: Numbers, start: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some entities of one type, in the layout of the type, and the line of each."""
+    """Some entities of one type in the order of the input, in the layout of the type, and the line of each."""
 
     type: Type
     rows: pa.Table
@@ -86,7 +85,7 @@ class Part:
 
 @dataclass(slots=True)
 class Loaded:
-    """All entities of one type that an input holds. `rows` and `lines` are in the order of the input."""
+    """All entities of one type that an input holds, as at least one part."""
 
     type: Type
     parts: list[Part] = field(default_factory=list)
@@ -99,23 +98,13 @@ class Loaded:
         self.count += part.rows.num_rows
         self.size += part.rows.nbytes
 
-    @property
-    def rows(self) -> pa.Table:
-        order = self._order()
-        if len(self.parts) == 1 and order is None:
-            return self.parts[0].rows
-        rows = pa.concat_tables([arrow_schema(self.type).empty_table(), *(part.rows for part in self.parts)])
-        return rows.combine_chunks() if order is None else rows.take(order).combine_chunks()
-
-    @property
-    def lines(self) -> Numbers:
-        order = self._order()
-        return self._numbers() if order is None else self._numbers()[order]
-
-    def _numbers(self) -> Numbers:
-        return np.concatenate([np.empty(0, np.int64), *(part.numbers for part in self.parts)])
-
-    def _order(self) -> Numbers:
-        """Return the rows in the order of their lines; None if they are in it already."""
-        numbers = self._numbers()
-        return None if (numbers[1:] >= numbers[:-1]).all() else np.argsort(numbers, kind="stable")
+    def in_order(self) -> Part:
+        """Return all entities as one part, in the order of the input."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        rows = pa.concat_tables([part.rows for part in self.parts])
+        numbers = np.concatenate([part.numbers for part in self.parts])
+        if not (numbers[1:] >= numbers[:-1]).all():
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = rows.take(order), numbers[order]
+        return Part(self.type, rows.combine_chunks(), numbers)

@@ -49,7 +49,7 @@ def read_blocks(data: Data) -> Iterator[bytes]:
     """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
         line = b""
-        while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
+        while raw := as_bytes(stream.read(DECODE_BLOCK_BYTES)):
             cut = raw.rfind(b"\n") + 1
             if cut:
                 yield line + raw[:cut]
@@ -93,7 +93,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
         return
     with _stream(data) as stream:
         number = 0
-        while raw := _bytes(stream.readline()):
+        while raw := as_bytes(stream.readline()):
             line = raw.removeprefix(BOM).strip(_BLANK) if number == 0 else raw.strip(_BLANK)
             if not line:
                 continue
@@ -101,7 +101,7 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
                 value = orjson.loads(line)
             except orjson.JSONDecodeError:
                 # An object may span lines, or share one: from here on the text is read as a whole.
-                yield from _objects(line + b"\n" + _bytes(stream.read()), number, findings)
+                yield from _objects(line + b"\n" + as_bytes(stream.read()), number, findings)
                 return
             number += 1
             yield number, value
@@ -135,7 +135,7 @@ def _stream(data: Data) -> Any:
         raise UsageError(f"cannot read `{data}`: {reason}; check the path", path=str(data)) from error
 
 
-def _bytes(raw: str | bytes) -> bytes:
+def as_bytes(raw: str | bytes) -> bytes:
     return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
 
 
@@ -218,52 +218,23 @@ def decode(
     long as in an ingest, or `line_bytes_max`. `now_ms` is what the default `now()` means. Once the findings are full,
     decoding stops.
     """
-    decoder = Decoder(catalog, findings, line_bytes_max, now_ms, blobs)
-    decoder.add(buffer, first_line)
-    return dict(sorted(decoder.loaded.items()))
-
-
-class Decoder:
-    """Decodes lines of the strict dialect, one buffer after the other."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        findings: Findings,
-        line_bytes_max: int | None = None,
-        now_ms: int | None = None,
-        blobs: BlobReader | None = None,
-    ) -> None:
-        now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
-        self._line_bytes_max = line_bytes_max
-        self.loaded: dict[TypeKey, Loaded] = {}
-        self.lines = 0
-        self._findings = findings
-        self._envelopes = Envelopes(catalog, findings)
-        self._converter = Converter(findings, now_ms=now_ms, blobs=blobs)
-        self._scanner = Scanner(catalog, now_ms)
-
-    def add(self, buffer: bytes | memoryview | pa.Buffer, first_line: int) -> None:
-        """Decode the lines of a buffer, the first of which has the number `first_line`."""
-        raw: Any = buffer
-        for lines in blocks_of(raw, first_line):
-            if self._findings.is_full:
-                return
-            self.lines += len(lines)
-            if len(lines) <= DECODE_ODD_LINES:
-                self._add_one_by_one(lines)
-                continue
-            parts, irregular = self._scanner.scan(lines)
-            for part in parts:
-                add_part(self.loaded, part)
-            for some in irregular:
-                self._add_one_by_one(some)
-
-    def _add_one_by_one(self, lines: Lines) -> None:
-        for number, value in parse_lines(lines, self._findings, self._line_bytes_max):
-            self._envelopes.take(number, value)
-        for gathered in self._envelopes.take_all():
-            add_part(self.loaded, self._converter.convert(gathered))
+    now_ms = clock.now_us() // 1_000 if now_ms is None else now_ms
+    envelopes, scanner = Envelopes(catalog, findings), Scanner(catalog, now_ms)
+    converter = Converter(findings, now_ms=now_ms, blobs=blobs)
+    loaded: dict[TypeKey, Loaded] = {}
+    raw: Any = buffer
+    for lines in blocks_of(raw, first_line):
+        if findings.is_full:
+            break
+        parts, others = scanner.scan(lines) if len(lines) > DECODE_ODD_LINES else ([], [lines])
+        for part in parts:
+            add_part(loaded, part)
+        for odd in others:
+            for number, value in parse_lines(odd, findings, line_bytes_max):
+                envelopes.take(number, value)
+            for gathered in envelopes.take_all():
+                add_part(loaded, converter.convert(gathered))
+    return dict(sorted(loaded.items()))
 
 
 def add_part(loaded: dict[TypeKey, Loaded], part: Part) -> None:
