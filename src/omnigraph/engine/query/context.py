@@ -158,7 +158,8 @@ class QueryRun:
     def __post_init__(self) -> None:
         state = self.view.snapshot.state
         # One state can be read with several schemas, and with types hidden.
-        self._resolved = self.caches.resolved((self.view.snapshot.ref, state.schema.ir_hash))
+        snapshot = self.view.snapshot
+        self._resolved = self.caches.resolved((snapshot.ref, snapshot.slot, state.schema.ir_hash))
 
     @cached_property
     def traversal_mode(self) -> str:
