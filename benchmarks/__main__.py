@@ -13,7 +13,6 @@ from benchmarks import (
     clones,
     constructs,
     fairness,
-    groups,
     hostile,
     kernel,
     languages,
@@ -46,7 +45,6 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "texts": texts.run,
     "checksums": checksums.run,
     "fairness": fairness.run,
-    "groups": groups.run,
     "clones": clones.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "appendix" / "benchmarks.md"

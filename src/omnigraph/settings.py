@@ -171,7 +171,7 @@ _TABLE = (
         "",
         "Lets `serve --cluster` start only if every graph is healthy; empty, `0` and `false` do not.",
     ),
-    Setting("OMNIGRAPH_SERVER_THREADS", "16", "Threads of a server for reads, and for writes if it is more than 64."),
+    Setting("OMNIGRAPH_SERVER_THREADS", "16", "Threads of a server for reads, and the same number for writes."),
     Setting(
         "OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER",
         "256",
@@ -183,7 +183,7 @@ _TABLE = (
         "Values of the header `Host` that a server accepts, separated by commas: `graph.example.org`, `.example.org`"
         " for its subdomains, `*` for any.",
     ),
-    Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "128", "Writes that one actor may have in flight on a server."),
+    Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", "Writes that one actor may have in flight on a server."),
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", "Total bytes of the requests of these writes."),
     Setting("OPENLINEAGE_URL", "", "Address of a lineage service that pipelines send events to; empty: none."),
     Setting("OPENLINEAGE_ENDPOINT", "api/v1/lineage", "Path of that service for events."),

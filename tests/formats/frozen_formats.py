@@ -8,12 +8,10 @@ from __future__ import annotations
 import io
 import tarfile
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import omnigraph as og
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
-from tests.support.grouped_writes import write_together
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person"
 
@@ -25,12 +23,6 @@ def make(root: str) -> og.Graph:
     graph.tags.create("first")
     graph.ingest([{"edge": "Knows", "from": "ada", "to": "bob"}])
     graph.mutate('query q() { update Person set { age: 36 } where name = "ada" }')
-    texts = ["insert Person { name: $name }"] * 2 + ["update Person set { age: 37 } where name = $name"]
-    together = [
-        partial(graph.mutate, f"query q($name: String) {{ {text} }}", params={"name": name})
-        for text, name in zip(texts, ("cyd", "dan", "ada"), strict=True)
-    ]
-    write_together(graph, together)
     return graph
 
 

@@ -24,9 +24,6 @@ WRITES = (
     "delete",
     "index",
     "compact",
-    "group",
-    "group_folding",
-    "first_group_on_branch",
 )
 MERGES = ("merge", "merge_adopting", "revert", "schema_merge")
 MAINTENANCE = ("optimize", "cleanup", "repair", "repair_discarding", "reconcile")

@@ -167,7 +167,7 @@ def stamped(value: bytes | None) -> dict[bytes, bytes]:
 @pytest.mark.parametrize(
     ("stamp", "found", "says"),
     [
-        (b"9", 9, "Upgrade omnigraph"),
+        (b"8", 8, "Upgrade omnigraph"),
         (b"6", 6, "omnigraph init"),
         (b"seven", "seven", "backup"),
         (b"-7", "-7", "backup"),

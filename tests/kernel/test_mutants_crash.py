@@ -19,7 +19,6 @@ AT_WORK = {
     "sweep_ignores_intents": ("sweep_beside_long_work", None),
     "merge_publishes_half": ("merge", None),
     "cleanup_forgets_shared_files": ("cleanup", None),
-    "group_answers_early": ("group", "publish.before"),
 }
 # A sound crash, and then a broken sweep.
 AT_SWEEP = {

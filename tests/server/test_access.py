@@ -12,9 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from omnigraph import clock
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
-from omnigraph.limits import SERVER_RATE_WRITES, SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server.admission import Admission
 from omnigraph.server.auth import READ_ONLY_POLICY, AuthMode, Tokens, read_tokens
 from omnigraph.server.registry import GraphConfig, open_registry
@@ -472,22 +470,6 @@ def test_actor_with_too_many_writes_is_told_when_to_come_back(graph_uri: str, mo
             finish.set()
             assert first.result().status == 200
         assert live.post(f"{G}/mutate", add).status == 200
-
-
-def test_retry_after_follows_the_rate_at_which_writes_end() -> None:
-    now = 100.0
-    admission = Admission(64, 1_000)
-    with clock.replaced(elapsed=lambda: now), ExitStack() as waiting:
-        assert admission.retry_after_seconds() == SERVER_RETRY_AFTER_SECONDS
-        for _ in range(SERVER_RATE_WRITES):
-            with admission.admit("ann", 0):
-                now += 0.25
-        for _ in range(16):
-            waiting.enter_context(admission.admit("ann", 0))
-        # Sixteen, at a little more than four a second.
-        assert admission.retry_after_seconds() == 4
-        now += 3_600
-        assert admission.retry_after_seconds() == SERVER_RETRY_AFTER_SECONDS
 
 
 def test_metrics_need_a_token_and_name_no_graph(guarded: Live) -> None:

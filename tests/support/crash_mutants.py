@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable
 
 from omnigraph.engine.merge import graph_merge
 from omnigraph.manifest import create as birth
 from omnigraph.manifest import file_removal, history, recovery
-from omnigraph.manifest.group_commit import GroupPreparation
 from omnigraph.manifest.intents import Owner
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import Snapshot, State
-from omnigraph.manifest.plan import UNNAMED, Plan, Receipt
+from omnigraph.manifest.model import State
 from omnigraph.store.files.reachability import NeededFiles, TrackedFiles, list_tracked
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Staged, Store, Strict
@@ -126,21 +123,6 @@ def cleanup_forgets_shared_files() -> None:
     vars(file_removal)["list_tracked"] = blind
 
 
-def group_answers_early() -> None:
-    """The writers of a group are answered as soon as it is prepared."""
-    prepare = GroupPreparation.prepare
-
-    def broken(self: GroupPreparation, snapshot: Snapshot) -> Plan | None:
-        plan = prepare(self, snapshot)
-        for member in self.members:
-            member.writer.settle(Receipt(snapshot, member.commit, UNNAMED))
-        # Long enough for the answers to be heard.
-        time.sleep(0.5)
-        return plan
-
-    GroupPreparation.prepare = broken  # type: ignore[method-assign]
-
-
 MUTANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -157,6 +139,5 @@ MUTANTS: dict[str, Callable[[], None]] = {
         audit_repeats,
         merge_publishes_half,
         cleanup_forgets_shared_files,
-        group_answers_early,
     )
 }

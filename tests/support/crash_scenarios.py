@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import orjson
@@ -22,7 +21,6 @@ from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
 from omnigraph.engine.schema import apply
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.mutate import mutate
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
@@ -46,7 +44,6 @@ from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import LostRace, Store
 from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.support.failpoint_actions import fail_with
-from tests.support.grouped_writes import write_together_on
 from tests.support.kernel_fixtures import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
 from tests.support.orphan_sweep import sweep
 from tests.support.staged_fixtures import delete_ids, rewrite
@@ -220,53 +217,6 @@ def _change(
         kernel.commit(branch, prepare, work)
 
     return run
-
-
-# A mutation of each kind, all with one parameter. One id comes again, so that its first image is superseded. No edges:
-# their ids are other ones each time.
-_TOGETHER: Final = (
-    ("insert Person { name: $x }", "p"),
-    ("update Person set { age: 7 } where name = $x", "a"),
-    ("insert City { name: $x }", "r"),
-    ("update Person set { age: 8 } where name = $x", "p"),
-    ("delete Person where name = $x", "c"),
-    ("insert City { name: $x }", "q"),
-)
-
-
-def _write_group(branch: str = MAIN) -> Callable[[Kernel], None]:
-    def run(kernel: Kernel) -> None:
-        session = GraphSession(kernel)
-        writes = [
-            partial(mutate, session, Source("q.gq", f"query q($x: String) {{ {text} }}"), None, {"x": name}, branch)
-            for text, name in _TOGETHER
-        ]
-        for answer in write_together_on(kernel, writes, branch):
-            if isinstance(answer, BaseException):
-                raise answer
-
-    return run
-
-
-def _grouped(root: str) -> None:
-    _small(root)
-    kernel = open_graph(root)
-    _write_group()(kernel)
-    kernel.close()
-
-
-def _fragmented(root: str) -> None:
-    """So many small fragments that the next write folds them."""
-    _small(root)
-    kernel = open_graph(root)
-    for number in range(TAIL_FRAGMENTS_MAX):
-        insert(kernel, {PERSON: [f"n{number}"]})
-    kernel.close()
-
-
-def _branch_within_group(kernel: Kernel) -> None:
-    fourth = next(commit for commit in kernel.history() if commit.group is not None and commit.group.slot == 4)
-    branches.create_branch(kernel, REVIEW, kernel.snapshot_of(fourth))
 
 
 def _compact(kernel: Kernel) -> None:
@@ -462,10 +412,6 @@ SCENARIOS: Final = {
             ),
         ),
         Scenario("compact", _small, _compact),
-        Scenario("group", _small, _write_group()),
-        Scenario("group_folding", _fragmented, _write_group()),
-        Scenario("first_group_on_branch", _branched, _write_group(REVIEW)),
-        Scenario("branch_within_group", _grouped, _branch_within_group),
         Scenario("schema_change", _small, _change_schema),
         Scenario("schema_apply_beside_a_branch", _diverged, _apply_schema(MAIN)),
         Scenario("schema_apply_on_a_branch", _about_to_evolve, _apply_schema(REVIEW)),

@@ -14,7 +14,6 @@ from tests.world.model import Model
 from tests.world.mutations import Mutation, broken_rules
 from tests.world.schema_model import Type, nodes
 from tests.world.steps import Step
-from tests.world.together import write_at_once
 from tests.world.values import random_value
 from tests.world.world import World
 
@@ -225,7 +224,6 @@ IDIOMS: dict[Idiom, float] = {
     clash: 2,
     kill_upkeep: 1,
     flood: 0.4,
-    write_at_once: 4,
 }
 # Readers and writers work in batches of 8,192 rows.
 FLOOD_ROWS = 8_200

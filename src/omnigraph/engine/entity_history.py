@@ -33,7 +33,7 @@ from omnigraph.limits import ENTITY_LOG_RUN_COMMITS, ENTITY_LOG_STATES_MAX
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import Commit, Pin
 from omnigraph.public_values import EntityChange, EntityLog, PropertyBlame, PropertyOrigin
-from omnigraph.store.read.dataset import WHOLE, Dataset
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, find_rows
 from omnigraph.store.read.version_diff import row_version
 
@@ -257,9 +257,7 @@ class _Walk:
         except _Unreadable:
             # The run ends where states are gone; what is before is found to be unreadable step by step.
             return False
-        # A row that the group wrote may have come after this commit of it.
-        version = other.version if other.part == WHOLE else other.part.base
-        return (other.path, other.fork) == (pin.path, pin.fork) and version >= since
+        return (other.path, other.fork) == (pin.path, pin.fork) and other.version >= since
 
     def _parents(self, commit: Commit) -> list[Commit]:
         """Return the parents of a commit whose states the actor may compare it with."""

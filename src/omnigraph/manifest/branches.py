@@ -15,7 +15,6 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
-from omnigraph.manifest.inner_branch import publish_start
 from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, reject_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
@@ -31,7 +30,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     _reject_taken(kernel.snapshot(MAIN), name, "branch")
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
-    branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor, (name,), parent_slot=source.slot)
+    branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor, (name,))
 
     with _protected(kernel, source, actor) as operation_id:
 
@@ -42,8 +41,6 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
             return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
 
         kernel.store.fork_new(kernel.store.open(source.ref), branch_id)
-        if source.slot is not None:
-            publish_start(kernel, source, branch_id, name, actor)
         kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return branch
 

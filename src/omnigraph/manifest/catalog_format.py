@@ -14,36 +14,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # The format that this release writes; 1 to 6 belong to another system.
-FORMAT_STAMP: Final = 8
+FORMAT_STAMP: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
 class FormatUpgrade:
-    """Rewrites the rows of one format as rows of a later one; without `rewrite`, they are the same in both.
-
-    A graph that needs no rows rewritten is opened as it is, and its next commit is in the new format.
-    """
+    """Rewrites the rows of one format as rows of a later one."""
 
     before: int
     after: int
-    rewrite: Callable[[pa.Table], pa.Table] | None
+    rewrite: Callable[[pa.Table], pa.Table]
 
 
-# Graphs in the formats of the other system are imported by export and load. Format 8 has commits that were published
-# together; a commit of format 7 is one by itself.
-UPGRADES: tuple[FormatUpgrade, ...] = (FormatUpgrade(7, 8, None),)
-
-
-def needs_rewrite(stamp: int) -> bool:
-    """Return True if a graph of a readable format must be upgraded before this release may write to it."""
-    return any(upgrade.rewrite is not None for upgrade in upgrade_path(stamp, FORMAT_STAMP) or ())
+# Graphs in the formats of the other system are imported by export and load.
+UPGRADES: tuple[FormatUpgrade, ...] = ()
 
 
 def upgrade_path(before: int, after: int) -> tuple[FormatUpgrade, ...] | None:
     """Return the upgrades that lead from one format to another; None if there is no such path.
 
-    >>> upgrade_path(7, 7), upgrade_path(3, 7), len(upgrade_path(7, 8))
-    ((), None, 1)
+    >>> upgrade_path(7, 7), upgrade_path(3, 7)
+    ((), None)
     """
     path: list[FormatUpgrade] = []
     while before != after:

@@ -20,13 +20,12 @@ from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged, Stor
 from omnigraph.ids import BranchId, OperationId
 from omnigraph.limits import HEAD_CACHE_MAX, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX, TURN_SECONDS_MAX
 from omnigraph.lru import LruCache
-from omnigraph.manifest.group_commit import Groupable, GroupPreparation, Prepare, Write, Writer, Writers
 from omnigraph.manifest.heads import BranchHeads, ObservedHead
 from omnigraph.manifest.links import Links
 from omnigraph.manifest.locks import ClaimLine
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan, Receipt
-from omnigraph.manifest.publish import Moved, publish, watched
+from omnigraph.manifest.publish import Moved, publish
 from omnigraph.store.store import Store
 
 
@@ -109,6 +108,7 @@ def shared_turn(uri: str, branch_id: BranchId | None) -> BranchTurn:
         return _turns.setdefault((uri, branch_id), BranchTurn(branch_id))
 
 
+Prepare = Callable[[Snapshot], Plan | None]
 T = TypeVar("T")
 
 # Kinds of commits that change no query result.
@@ -129,8 +129,6 @@ class Attempt:
     lost: int = 0
     tried_at: float = 0.0
     is_caught_up: bool = False
-    # The head was not confirmed by storage; one that is not the newest loses the race.
-    is_unprobed: bool = False
 
     def __post_init__(self) -> None:
         self.tried_at = self.begun
@@ -174,60 +172,9 @@ class CommitLoop:
         self._heads = heads
         self._links = links
         self._turns: LruCache[BranchId | None, BranchTurn] = LruCache(HEAD_CACHE_MAX)
-        # By name: to resolve it first would cost a write by itself a request.
-        self._queues: LruCache[str, Writers] = LruCache(HEAD_CACHE_MAX)
 
-    def commit(
-        self, branch: str, prepare: Prepare, policy: CommitPolicy, groupable: Groupable | None = None
-    ) -> Receipt | None:
+    def commit(self, branch: str, prepare: Prepare, policy: CommitPolicy) -> Receipt | None:
         """Prepare and publish; None when the prepared work turns out to change nothing."""
-        if groupable is None:
-            return self._commit_alone(branch, prepare, policy)
-        queue = self._queues.get_or_create(branch.strip(), Writers)
-        writer = Writer(Write(prepare, policy, groupable), goes_alone=groupable.goes_alone)
-        leads = queue.enter(writer)
-        while leads:
-            group = [writer]
-            try:
-                group = queue.gather(writer)
-                if len(group) > 1:
-                    # A thread of its own, so that an interrupt of one caller does not reach the others.
-                    publish_group = partial(self._commit_group, branch, queue, group)
-                    threading.Thread(target=publish_group, name="omnigraph-group").start()
-            except BaseException:
-                queue.put_back(group[1:])
-                queue.hand_over()
-                raise
-            if len(group) == 1:
-                try:
-                    return self._commit_alone(branch, prepare, policy)
-                finally:
-                    queue.hand_over()
-            leads = queue.wait(writer)
-        return writer.result()
-
-    def _commit_group(self, branch: str, queue: Writers, group: list[Writer]) -> None:
-        """Publish writes together, answer them, and let those wait again that could not be published so."""
-        preparation = GroupPreparation(group)
-        again: list[Writer] = []
-        try:
-            with watched(preparation.publication):
-                branch_id = self._heads.resolve(branch)
-                with self.turn(branch_id).hold() as turn:
-                    attempt = Attempt(branch, branch_id, preparation.prepare, CommitPolicy.GROUP, clock.elapsed())
-                    receipt = self._publish_loop(attempt, turn)
-            again = preparation.settle(receipt)
-        except OmniGraphError as error:
-            again = preparation.fail(error)
-        except BaseException as error:  # noqa: BLE001 - raised in the threads of the writers
-            for writer in group:
-                if not writer.is_answered:
-                    writer.settle(error=error)
-        finally:
-            queue.put_back(again)
-            queue.hand_over()
-
-    def _commit_alone(self, branch: str, prepare: Prepare, policy: CommitPolicy) -> Receipt | None:
         begun = clock.elapsed()
         if policy.queued:
             branch_id = self._heads.resolve(branch)
@@ -266,12 +213,6 @@ class CommitLoop:
                     head = None
                 head = head or self._newest_known(attempt, turn)
                 prepared = self._prepare_on(head, attempt, turn)
-                if prepared is None and attempt.is_unprobed:
-                    # That there is nothing to publish counts only on the newest head.
-                    attempt.is_unprobed, known = False, head
-                    head = self._heads.refresh(attempt.branch, attempt.branch_id)
-                    if head.snapshot.ref != known.snapshot.ref:
-                        continue
                 if prepared is None:
                     return None
                 # Invariant: the plan was prepared on `base`, and `publish` wins only if `base` is still the newest
@@ -335,12 +276,6 @@ class CommitLoop:
         # catalog for nothing. Another handle of this process may have published what this one has not observed.
         is_recent = attempt.is_caught_up or not (attempt.policy.is_costly or turn.line.has_claim)
         head = self._heads.cached(attempt.branch_id)
-        is_first = attempt.policy is CommitPolicy.GROUP and attempt.prepared is None and not attempt.lost
-        if is_first and head is not None and not head.is_stale and turn.may_skip_probe(head.snapshot):
-            # The last commits were made here; a stale head loses the race.
-            attempt.is_unprobed = head.snapshot.version >= turn.last_version
-            if attempt.is_unprobed:
-                return head.named(attempt.branch)
         if attempt.prepared is None or not is_recent or head is None or head.snapshot.version < turn.last_version:
             return self._heads.refresh(attempt.branch, attempt.branch_id)
         return head
@@ -437,9 +372,8 @@ class CommitLoop:
 
 def has_only_upkeep(since: int, after: Snapshot) -> bool:
     """Return True if every commit since a version is upkeep, which changes no query result."""
-    commits = [commit for commit in after.state.commits if commit.manifest_version > since]
-    versions = {commit.manifest_version for commit in commits}
-    return len(versions) == after.version - since and UPKEEP.issuperset(commit.kind for commit in commits)
+    kinds = [commit.kind for commit in after.state.commits if commit.manifest_version > since]
+    return len(kinds) == after.version - since and UPKEEP.issuperset(kinds)
 
 
 def prepare_first(

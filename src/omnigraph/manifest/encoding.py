@@ -29,8 +29,6 @@ from omnigraph.manifest.model import (
     AcceptedSchema,
     Branch,
     Commit,
-    GroupChange,
-    GroupSlot,
     Link,
     Pin,
     Purge,
@@ -198,7 +196,6 @@ def _branch_row(branch: Branch) -> _Row:
         "actor_id": branch.actor,
         **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
         **({} if branch.identity_space is None else {"identity_space": branch.identity_space}),
-        **({} if branch.parent_slot is None else {"parent_slot": branch.parent_slot}),
     }
     return _row(f"branch:{branch.name}", "branch", members)
 
@@ -233,14 +230,8 @@ def commit_row(commit: Commit) -> _Row:
         **({"checksums": commit.checksums} if commit.checksums else {}),
         **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
         **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
-        **({} if commit.group is None else {"group": _group_members(commit.group)}),
     }
     return _row(commit.commit_id, "graph_commit", members, version=commit.manifest_version, branch=commit.branch)
-
-
-def _group_members(group: GroupSlot) -> dict[str, Any]:
-    types = {str(identity): asdict(change) for identity, change in sorted(group.types.items())}
-    return {"slot": group.slot, "of": group.of, "types": types}
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -282,7 +273,7 @@ def _wrong_format(message: str, stamp: int | str | None) -> GraphError:
 def reject_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Raise for a graph that must be upgraded before this release may write to it."""
     stamp = check_stamp(schema, where)
-    if catalog_format.needs_rewrite(stamp):
+    if stamp != catalog_format.FORMAT_STAMP:
         raise _wrong_format(
             f"{where} has format {stamp}, written by an older release; this one writes format"
             f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
@@ -308,7 +299,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
 def _upgraded(table: pa.Table, stamp: int) -> pa.Table:
     """Return the rows of an older format as those of the current one."""
     for upgrade in catalog_format.upgrade_path(stamp, catalog_format.FORMAT_STAMP) or ():
-        table = table if upgrade.rewrite is None else upgrade.rewrite(table)
+        table = upgrade.rewrite(table)
     return table
 
 
@@ -409,7 +400,6 @@ def _decode_branch(row: dict[str, Any]) -> Branch:
         members["actor_id"],
         None if names is None else tuple(names),
         members.get("identity_space"),
-        members.get("parent_slot"),
     )
 
 
@@ -459,24 +449,7 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         members.get("checksums", ""),
         tuple(members.get("branch_names", ())),
         members.get("corrected_at"),
-        None if members.get("group") is None else _decode_group(members["group"]),
     )
-
-
-def _decode_group(members: dict[str, Any]) -> GroupSlot:
-    types = {
-        TypeIdentity.parse(text): GroupChange(
-            change["fork"],
-            change["base"],
-            change["version"],
-            change["rows"],
-            tuple(change["gone"]),
-            tuple(change["superseded"]),
-            change["count"],
-        )
-        for text, change in members["types"].items()
-    }
-    return GroupSlot(members["slot"], members["of"], types)
 
 
 _COLUMNS = (
@@ -533,8 +506,6 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         table = _read_checked(store, ref, needed)
         with report_damage(f"catalog `{ref}`", "no version was removed; restore it from a backup"):
             pins.heads[ref] = _head(table)
-            for location, version in _group_bases(table, ref.version):
-                pins.versions.setdefault(location, set()).add(version)
         kinds = pc.is_in(table["object_type"], value_set=pa.array(["table", "table_version"]))
         tables.append(table.filter(kinds).drop_columns(["metadata"]))
     if not tables:
@@ -570,21 +541,6 @@ def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Tabl
             object=str(ref),
         )
     return table
-
-
-def _group_bases(table: pa.Table, version: int) -> Iterator[tuple[DatasetFork, int]]:
-    """Yield the versions, by dataset, that the states between the commits of a catalog version are read from."""
-    is_here = (pc.field("object_type") == "graph_commit") & (pc.field("table_version") == version)
-    rows = table.filter(is_here & pc.match_substring(pc.field("metadata"), '"group"')).to_pylist()
-    if not rows:
-        return
-    paths = {
-        read_identity(row): row["location"] for row in table.filter(pc.field("object_type") == "table").to_pylist()
-    }
-    for row in rows:
-        group = orjson.loads(row["metadata"]).get("group")
-        for identity, change in _decode_group(group).types.items() if group else ():
-            yield (paths[identity], change.fork), change.base
 
 
 def _head(table: pa.Table) -> CommitId | None:

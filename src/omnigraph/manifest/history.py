@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -20,7 +19,7 @@ from omnigraph.errors import GraphError
 from omnigraph.ids import ULID_LENGTH, BranchId, CommitId, branch_hint, is_ulid
 from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_IDS_MAX, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import encoding
-from omnigraph.manifest.model import MAIN, BranchNames, Commit, Position, Snapshot, end_of, position_of
+from omnigraph.manifest.model import MAIN, BranchNames, Commit, Snapshot
 from omnigraph.store import append_log as logs
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
@@ -177,23 +176,22 @@ class CommitSource:
             search(commit_id)
         return self._commits.get(commit_id)
 
-    def of_branch(self, branch_id: BranchId | None, after: Position, until: Position, count: int) -> list[Commit]:
-        """Return the next commits that were made on a branch after one position and up to another, in order."""
-        is_complete = self._complete_from.get(branch_id, after[0] + 1) <= after[0]
+    def of_branch(self, branch_id: BranchId | None, after: int, until: int, count: int) -> list[Commit]:
+        """Return the next commits that were made on a branch after one manifest version and up to another, in order."""
+        is_complete = self._complete_from.get(branch_id, after + 1) <= after
         if not is_complete:
             self._read_main(CommitId(""))
-        low, step = after[0], 2 * count
+        low, step = after, 2 * count
         while True:
-            high = until[0] if is_complete else min(low + step, until[0])
+            high = until if is_complete else min(low + step, until)
             if self._log is not None and not is_complete:
-                # The version of the position itself may have further commits.
-                self._add(read_versions(self._log, branch_id, after[0] - 1, high))
+                self._add(read_versions(self._log, branch_id, after, high))
             on_branch = [commit for commit in self._commits.values() if commit.branch == branch_id]
-            last = min(end_of(high), until)
             commits = sorted(
-                (commit for commit in on_branch if after < commit.position <= last), key=attrgetter("position")
+                (commit for commit in on_branch if after < commit.manifest_version <= high),
+                key=lambda commit: commit.manifest_version,
             )
-            if len(commits) >= count or high == until[0]:
+            if len(commits) >= count or high == until:
                 return commits[:count]
             low, step = high, 2 * step
 
@@ -211,8 +209,7 @@ class CommitSource:
         if child is None or child.parent != commit_id or (log := self._log_to_scan()) is None:
             return
         version = child.manifest_version
-        # The version of the child may have commits before it.
-        self._add(read_versions(log, child.branch, version - self._chunk - 1, version))
+        self._add(read_versions(log, child.branch, version - self._chunk - 1, version - 1))
         if commit_id in self._commits:
             self._chunk *= 2
 
@@ -293,14 +290,13 @@ class FirstParentLine:
     def __init__(self, kernel: Kernel, snapshot: Snapshot) -> None:
         self._source = CommitSource(kernel, snapshot)
         starts = {branch.branch_id: branch for branch in kernel.snapshot(MAIN).state.branches.values()}
-        self._parts: list[tuple[BranchId | None, Position, Position]] = []
-        branch_id, until = snapshot.state.branch_id, position_of(snapshot)
+        self._parts: list[tuple[BranchId | None, int, int]] = []
+        branch_id, until = snapshot.state.branch_id, snapshot.version
         while branch_id is not None and branch_id in starts:
             start = starts[branch_id]
-            # A branch has versions of its own after the one that it began with.
-            self._parts.append((branch_id, end_of(start.parent_version), until))
-            branch_id, until = start.parent, start.parent_position
-        self._parts.append((branch_id, (0, 0), until))
+            self._parts.append((branch_id, start.parent_version, until))
+            branch_id, until = start.parent, start.parent_version
+        self._parts.append((branch_id, 0, until))
         self._parts.reverse()
 
     def find(self, commit_id: CommitId) -> Commit | None:
@@ -320,10 +316,10 @@ class FirstParentLine:
         assert first is not None
         assert last is not None
         commits: list[Commit] = []
-        low = commit.position
+        low = commit.manifest_version
         for number in range(first, last + 1):
             branch_id, _, high = self._parts[number]
-            high = until.position if number == last else high
+            high = until.manifest_version if number == last else high
             commits += self._source.of_branch(branch_id, low, high, count - len(commits))
             if len(commits) >= count:
                 break
@@ -332,7 +328,7 @@ class FirstParentLine:
 
     def is_ordered(self, older: Commit, newer: Commit) -> bool:
         """Return True if `older` comes before `newer` on the line, or is the same commit."""
-        positions = [(self._part_of(commit), commit.position) for commit in (older, newer)]
+        positions = [(self._part_of(commit), commit.manifest_version) for commit in (older, newer)]
         return positions[0] <= positions[1]
 
     def parent_of(self, commit: Commit) -> Commit:
@@ -342,7 +338,7 @@ class FirstParentLine:
 
     def _part_of(self, commit: Commit) -> int | None:
         for number, (branch_id, after, until) in enumerate(self._parts):
-            if commit.branch == branch_id and after < commit.position <= until:
+            if commit.branch == branch_id and after < commit.manifest_version <= until:
                 return number
         return None
 

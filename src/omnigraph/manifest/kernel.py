@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,10 +20,8 @@ from omnigraph.ids import BranchId, CommitId, OperationId, hints_at, is_operatio
 from omnigraph.lang.catalog import TypeKey
 from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
 from omnigraph.manifest import encoding, history
-from omnigraph.manifest.commit_loop import CommitLoop
+from omnigraph.manifest.commit_loop import CommitLoop, Prepare
 from omnigraph.manifest.forks import open_or_fork
-from omnigraph.manifest.group_commit import Groupable, GroupStage, Prepare
-from omnigraph.manifest.groups import members_of, state_after, state_at
 from omnigraph.manifest.heads import BranchHeads, NameRecord
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
 from omnigraph.manifest.idempotency import REQUEST_ID, RequestKey, reject_repeated
@@ -105,14 +102,7 @@ class Kernel:
 
     def at_version(self, branch: str, version: int) -> Snapshot:
         """Return the snapshot of a branch at one manifest version."""
-        snapshot = self.heads.read(branch, DatasetRef(MANIFEST_PATH, self.resolve(branch), version))
-        if snapshot.state.branch_id is None or not members_of(snapshot):
-            return snapshot
-        entry = self.snapshot(MAIN).state.branches.get(branch.strip())
-        if entry is None or entry.parent_slot is None or entry.parent_version != version:
-            return snapshot
-        # The branch was forked from a version with commits that it does not have.
-        return state_at(snapshot, entry.parent_slot) or snapshot
+        return self.heads.read(branch, DatasetRef(MANIFEST_PATH, self.resolve(branch), version))
 
     def at_ref(self, ref: DatasetRef) -> Snapshot:
         """Return the snapshot at one version of a branch's catalog."""
@@ -126,8 +116,6 @@ class Kernel:
         """Return the snapshot that a known commit made."""
         ref = DatasetRef(MANIFEST_PATH, commit.branch, commit.manifest_version)
         snapshot = self.heads.read(self.name_of(commit.branch), ref)
-        if commit.is_inner and (state := state_after(snapshot, commit)) is not None:
-            return state
         if snapshot.head != commit.commit_id:
             raise GraphError(
                 f"the version that commit {commit.commit_id} made now holds commit {snapshot.head}",
@@ -206,33 +194,26 @@ class Kernel:
 
     # -- commits -----------------------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        branch: str,
-        prepare: Prepare,
-        policy: CommitPolicy = CommitPolicy.INSERT,
-        groupable: Groupable | None = None,
-    ) -> Receipt | None:
+    def commit(self, branch: str, prepare: Prepare, policy: CommitPolicy = CommitPolicy.INSERT) -> Receipt | None:
         """Prepare and publish; None when the prepared work turns out to change nothing.
 
         `prepare` is called again on a newer snapshot after a lost race, if the policy allows it; it may return what it
-        staged before. With `groupable`, the work may be published together with other work that waits for the branch.
+        staged before.
         """
         self.reject_read_only()
         key = self._request_key
         properties = {} if self._message is None else {MESSAGE: self._message}
         properties |= {} if key is None else {REQUEST_ID: key.request_id}
         if not properties:
-            return self.commit_loop.commit(branch, prepare, policy, groupable)
+            return self.commit_loop.commit(branch, prepare, policy)
 
-        def prepare_with_properties(snapshot: Snapshot, *stage: GroupStage) -> Plan | None:
+        def prepare_with_properties(snapshot: Snapshot) -> Plan | None:
             if key is not None:
                 reject_repeated(snapshot, key, partial(history.read, self.store))
-            plan = groupable.prepare(snapshot, *stage) if groupable is not None and stage else prepare(snapshot)
+            plan = prepare(snapshot)
             return None if plan is None else plan.with_properties(properties)
 
-        grouped = None if groupable is None else replace(groupable, prepare=prepare_with_properties)
-        receipt = self.commit_loop.commit(branch, prepare_with_properties, policy, grouped)
+        receipt = self.commit_loop.commit(branch, prepare_with_properties, policy)
         if receipt is not None and receipt.commit is not None:
             # What follows the commit, such as deleting a merged branch, belongs to the same request.
             self._request_key = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.limits import LINK_CACHE_MAX
@@ -17,7 +16,7 @@ from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.model import MAIN, Link, Pin, Snapshot
 from omnigraph.manifest.plan import Receipt
 from omnigraph.store.files.reachability import stored_versions
-from omnigraph.store.read.dataset import AS_STORED, WHOLE, Dataset, DatasetRef
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 
 
@@ -36,10 +35,6 @@ class Links:
         """Open the dataset version that a snapshot pins; link it first if its writer has not done so."""
         if (cached := self._store.cached(pin.ref)) is not None:
             return cached
-        if pin.part != WHOLE:
-            stored = replace(pin, shape=AS_STORED, part=WHOLE)
-            versions = (self.open_pin(snapshot, replace(stored, version=ref.version)) for ref in pin.ref.versions)
-            return self._store.reshaped(self._store.open_part(pin.ref.stored, *versions), pin.shape)
         link = next((link for link in self.unfinished(snapshot) if link.ref == pin.ref.stored), None)
         if link is not None and self._read_only and not self.is_linked(link):
             return self._store.reshaped(self._store.open_unlinked(link.ref, link.manifest), pin.shape)

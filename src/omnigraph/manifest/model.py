@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import orjson
@@ -17,9 +17,8 @@ from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.lang.catalog import Type, TypeKey
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.shape import shape_hash
-from omnigraph.limits import GROUP_COMMITS_MAX
 from omnigraph.manifest.catalog_format import FORMAT_STAMP
-from omnigraph.store.read.dataset import AS_STORED, WHOLE, DatasetRef, Part, Shape
+from omnigraph.store.read.dataset import AS_STORED, DatasetRef, Shape
 
 MAIN = "main"
 MANIFEST_PATH = "__manifest"
@@ -41,16 +40,6 @@ class TypeIdentity:
     @classmethod
     def of(cls, type_: Type) -> TypeIdentity:
         return cls(type_.type_id, type_.incarnation_id)
-
-    @classmethod
-    def parse(cls, text: str) -> TypeIdentity:
-        """Return the identity that a text names.
-
-        >>> TypeIdentity.parse(str(TypeIdentity(7, 31)))
-        TypeIdentity(type_id=7, incarnation_id=31)
-        """
-        type_id, incarnation_id = text.split(":")
-        return cls(int(type_id, 16), int(incarnation_id, 16))
 
     def __str__(self) -> str:
         return f"{self.type_id:016x}:{self.incarnation_id:016x}"
@@ -78,12 +67,10 @@ class Pin:
     adopted_at: int | None = None
     # What `file_proof` says of the file that holds the version; None for one that was written without it.
     checksum: str | None = None
-    # Set in states between commits that were published together; what a catalog names is whole.
-    part: Part = WHOLE
 
     @property
     def ref(self) -> DatasetRef:
-        return DatasetRef(self.path, self.fork, self.version, self.shape, self.part)
+        return DatasetRef(self.path, self.fork, self.version, self.shape)
 
     def public(self, *, with_path: bool) -> public_values.Dataset:
         """Return the dataset as the API shows it."""
@@ -142,41 +129,6 @@ class Purge:
         return f"purge:{self.identity}{part}"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChange:
-    """What one commit of a group did to one type; see `store.read.dataset.Part`.
-
-    `gone` and `superseded` are its own, `rows` and `count` are how many there are after it: of the rows that the group
-    has written so far, and of the type.
-    """
-
-    fork: str | None
-    base: int
-    version: int
-    rows: int
-    gone: tuple[int, ...]
-    superseded: tuple[int, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSlot:
-    """The slot of a commit among those that were published together, from 1, and the types that it changed."""
-
-    slot: int
-    of: int
-    types: Mapping[TypeIdentity, GroupChange]
-
-
-# Where a commit is on its branch: the version of the catalog that has it, and its slot in that version's group.
-Position: TypeAlias = tuple[int, int]
-
-
-def end_of(version: int) -> Position:
-    """Return the position after all commits of a version."""
-    return version, GROUP_COMMITS_MAX
-
-
 # Versions count from 1; this one stands in receipts of writers who may not read the branch.
 UNKNOWN_VERSION: Final = 0
 
@@ -201,18 +153,6 @@ class Commit:
     branch_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
     # The corrected date, where it is not `created_at_us`; see `correct_date`.
     corrected_us: int | None = field(default=None, repr=False, compare=False)
-    # Set for commits that were published together with others.
-    group: GroupSlot | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def position(self) -> Position:
-        """Where the commit is on its branch; a commit by itself is before any group of its version."""
-        return self.manifest_version, 0 if self.group is None else self.group.slot
-
-    @property
-    def is_inner(self) -> bool:
-        """True if commits follow in the same version of the catalog, so that it does not hold this commit's state."""
-        return self.group is not None and self.group.slot < self.group.of
 
     @property
     def order_us(self) -> int:
@@ -295,15 +235,6 @@ class Branch:
     actor: str | None = None
     recorded_names: tuple[str, ...] | None = None
     identity_space: int | None = None
-    # Set if it starts at a commit of a group that others follow.
-    parent_slot: int | None = None
-
-    @property
-    def parent_position(self) -> Position:
-        """Where it left its parent."""
-        if self.parent_slot is None:
-            return end_of(self.parent_version)
-        return self.parent_version, self.parent_slot
 
     def public(self) -> public_values.Branch:
         """Return the branch as the API shows it."""
@@ -378,8 +309,7 @@ class State:
 class Snapshot:
     """A state, and the manifest version that holds it. `links` are the versions it published last.
 
-    `is_partial`: types were left out, because they are hidden from the actor that it is shown to. `slot` is set for a
-    state between the commits of a group, which share the version.
+    `is_partial`: types were left out, because they are hidden from the actor that it is shown to.
     """
 
     branch: str
@@ -388,11 +318,9 @@ class Snapshot:
     state: State
     links: tuple[Link, ...] = ()
     is_partial: bool = False
-    slot: int | None = None
 
     @property
     def ref(self) -> DatasetRef:
-        """The version of the catalog; states between the commits of a group share it."""
         return DatasetRef(MANIFEST_PATH, self.state.branch_id, self.version)
 
     @property
@@ -416,11 +344,6 @@ class Snapshot:
         return self.public().to_json()
 
 
-def position_of(snapshot: Snapshot) -> Position:
-    """Return the position that a state is at: after all commits of its version, or after one of them."""
-    return end_of(snapshot.version) if snapshot.slot is None else (snapshot.version, snapshot.slot)
-
-
 V = TypeVar("V", AcceptedSchema, Commit, Pin)
 
 # Values that are in use somewhere; equal values of one key are one object. Threads share it.
@@ -432,7 +355,7 @@ def share_values(state: State) -> State:
     return replace(
         state,
         schema=_share(state.schema, state.schema.ir_hash),
-        pins={key: _share(pin, pin.path, pin.fork, pin.version, pin.part) for key, pin in state.pins.items()},
+        pins={key: _share(pin, pin.path, pin.fork, pin.version) for key, pin in state.pins.items()},
         # Neither checksums nor names count when commits are compared, so they are part of the key.
         commits=tuple(
             _share(commit, commit.commit_id, commit.checksums, commit.branch_names) for commit in state.commits

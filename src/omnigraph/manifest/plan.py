@@ -31,7 +31,6 @@ class CommitPolicy(Enum):
     """
 
     INSERT = ("insert", False, REPREPARE_MAX, False)
-    GROUP = ("group", True, REPREPARE_MAX, False)
     CHANGE = ("change", True, 0, True)
     LONG_CHANGE = ("long change", False, 0, True)
     MERGE = ("merge", False, LONG_REPREPARE_MAX, True)

@@ -194,17 +194,9 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
         AddCommit(commit).apply(draft)
     # The log is written first and repeats are harmless (commits are keyed by id), so a crash in between loses none.
     if len(draft.commits) > 2 * COMMIT_WINDOW_ROWS:
-        oldest = _whole_groups(draft.commits, COMMIT_WINDOW_ROWS)
-        history.spill(store, draft.commits[:oldest])
-        ForgetCommits(oldest).apply(draft)
+        history.spill(store, draft.commits[:COMMIT_WINDOW_ROWS])
+        ForgetCommits(COMMIT_WINDOW_ROWS).apply(draft)
     return draft.finish(snapshot.state.branch_id)
-
-
-def _whole_groups(commits: list[Commit], count: int) -> int:
-    """Return how many of the oldest commits to spill: about `count`, so that no group is spilled in part."""
-    last = commits[count - 1]
-    is_cut = [(commit.branch, commit.manifest_version) == (last.branch, last.manifest_version) for commit in commits]
-    return count + sum(is_cut[count:])
 
 
 def _checksums(
@@ -226,8 +218,7 @@ def _with_checksums(state: State, staged: list[Staged]) -> State:
 
 def _with_files(store: Store, plan: plans.Plan, state: State) -> State:
     """Return the state whose newest commit records the checksums of the files that it adds."""
-    is_commit = plan.kind is not None or any(isinstance(update, AddCommit) for update in plan.updates)
-    if not is_commit or not plan.effects:
+    if plan.kind is None or not plan.effects:
         return state
     pending = [batch for effect in plan.effects for batch in effect.proofs]
     proofs = [proof for batch in pending for proof in batch.result() if "/_versions/" not in proof.path]

@@ -6,12 +6,11 @@ Counts are exact under concurrency, and are released on every exit path.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from math import ceil
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -26,8 +25,6 @@ from omnigraph.limits import (
     SERVER_LOAD_BODY_BYTES_MAX,
     SERVER_QUEUE_MAX,
     SERVER_QUEUE_SECONDS_MAX,
-    SERVER_RATE_WRITES,
-    SERVER_RETRY_AFTER_SECONDS,
     SERVER_SPOOL_CHUNK_BYTES,
 )
 
@@ -42,8 +39,6 @@ class Admission:
     bytes_max: int
     _requests: Counter[str] = field(default_factory=Counter)
     _bytes: Counter[str] = field(default_factory=Counter)
-    # When the last writes ended.
-    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=SERVER_RATE_WRITES))
     _lock: Lock = field(default_factory=Lock)
 
     @contextmanager
@@ -70,18 +65,8 @@ class Admission:
             with self._lock:
                 self._requests[name] -= 1
                 self._bytes[name] -= size
-                self._ends.append(clock.elapsed())
                 if not self._requests[name]:
                     del self._requests[name], self._bytes[name]
-
-    def retry_after_seconds(self) -> int:
-        """Return after how many seconds the writes in flight will have ended, at the rate of the last ones."""
-        with self._lock:
-            if len(self._ends) < SERVER_RATE_WRITES:
-                return SERVER_RETRY_AFTER_SECONDS
-            # Counted until now, so that a server which has stalled does not promise its former rate.
-            seconds = (clock.elapsed() - self._ends[0]) / len(self._ends) * self._requests.total()
-        return min(max(1, ceil(seconds)), SERVER_RETRY_AFTER_SECONDS)
 
     @property
     def inflight(self) -> int:

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import observability as names
 from omnigraph.server.admission import BodyTooLarge, ClientDisconnected, Receive, Send
 from omnigraph.server.errors import redact_error
@@ -130,15 +131,15 @@ def error_response(service: Service, log: RequestLog, error: OmniGraphError, *, 
         error = GraphError("", code="internal.bug", effect=error.effect, **operation)
         log.code, body = error.code, redact_error(error, served, is_change=is_change)
     response = json_response({**body, "request_id": log.request_id}, error.kind.http_status)
-    return replace(response, headers=_error_headers(error, service))
+    return replace(response, headers=_error_headers(error))
 
 
-def _error_headers(error: OmniGraphError, service: Service) -> dict[str, str]:
+def _error_headers(error: OmniGraphError) -> dict[str, str]:
     match error.code:
         case "request.unauthorized":
             return {"WWW-Authenticate": "Bearer"}
         case "request.too_many":
-            return {"Retry-After": str(service.admission.retry_after_seconds())}
+            return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
         case "blob.range" | "blob.changed":
             return blob_error_headers(error)
     # The rest of a body of known length is discarded as it arrives; one of unknown length is not awaited.

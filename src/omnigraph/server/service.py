@@ -40,7 +40,6 @@ from omnigraph.limits import (
     SERVER_RELOAD_SECONDS,
     SERVER_SMALL_WRITE_BYTES,
     SERVER_WRITE_SECONDS_MAX,
-    SERVER_WRITE_THREADS,
 )
 from omnigraph.manifest.publish import Publication, unknown_outcome, watched
 from omnigraph.server import observability as names
@@ -100,11 +99,9 @@ class Service:
         # Writes queue for their branch; separate threads keep them from blocking reads.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
         # A few extra threads for parsing and lookups before a write has its slot.
-        # Most of them wait to be published together with others, which takes no time of a processor.
-        write_threads = max(threads, SERVER_WRITE_THREADS)
-        self.writers = ThreadPoolExecutor(write_threads + SERVER_FRONT_THREADS, "omnigraph-write")
+        self.writers = ThreadPoolExecutor(threads + SERVER_FRONT_THREADS, "omnigraph-write")
         self.read_slots = FairSlots(threads)
-        self.write_slots = FairSlots(write_threads)
+        self.write_slots = FairSlots(threads)
         self._reloading: asyncio.Task[None] | None = None
         # Health and metrics have their own threads, so they respond under load.
         self.admin_threads = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")

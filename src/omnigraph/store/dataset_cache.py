@@ -41,7 +41,6 @@ from omnigraph.store.read.dataset import (
     storage_error,
 )
 from omnigraph.store.read.lookup import Positions
-from omnigraph.store.read.partial_version import LocalDeletions, partial_manifest
 from omnigraph.store.write.file_proof import Prover
 
 if TYPE_CHECKING:
@@ -82,8 +81,6 @@ class DatasetCache:
             return cached
         if ref.shape != AS_STORED:
             return self.reshaped(self.open(ref.stored), ref.shape)
-        if not ref.is_whole:
-            return self.open_part(ref, *map(self.open, ref.versions))
         self.meter.count("open", str(ref))
         return self.remember(self._open_version(ref))
 
@@ -150,35 +147,16 @@ class DatasetCache:
         dataset.staged_as = manifest
         return dataset
 
-    def open_part(self, ref: DatasetRef, version: Dataset, base: Dataset) -> Dataset:
-        """Open a state between commits that share a version, through the handles of it and of the one before it."""
-        with lance_errors(f"opening {ref}", version, base):
-            deletions = LocalDeletions()
-            lance = LanceDataset(
-                self.root.child(ref.directory).uri,
-                session=self._plain_session,
-                storage_options=self.lance_options or None,
-                serialized_manifest=partial_manifest(ref, version, base, deletions),
-            )
-        handle = self._dataset(ref.stored, lance)
-        handle.local = deletions
-        if version.staged_as or base.staged_as:
-            handle.staged_as = version.staged_as
-            return handle
-        return self.remember(handle)
-
     def reshaped(self, dataset: Dataset, shape: Shape) -> Dataset:
         """Return a version with the columns of a shape; no request unless columns are dropped."""
         if shape == AS_STORED:
             return dataset
         ref = replace(dataset.ref, shape=shape)
         with lance_errors(f"opening {ref}", dataset):
-            is_indexed = not dataset.staged_as and ref.is_whole and not shape.is_empty
-            with_indexes = is_indexed and not _drops_indexed(dataset, shape)
+            with_indexes = not dataset.staged_as and not shape.is_empty and not _drops_indexed(dataset, shape)
             lance = LanceDataset(
                 self.root.child(ref.directory).uri,
-                # A part has a number of its own, so that nothing cached for the version is taken for it.
-                ref.version if ref.is_whole else None,
+                ref.version,
                 # A session caches indexes by version, which would be wrong for a handle without them.
                 session=self._session if with_indexes else self._plain_session,
                 storage_options=self.lance_options or None,
@@ -190,7 +168,7 @@ class DatasetCache:
                 ),
             )
         handle = self._dataset(ref, lance)
-        handle.staged_as, handle.local = dataset.staged_as, dataset.local
+        handle.staged_as = dataset.staged_as
         return handle if handle.staged_as else self.remember(handle)
 
     def remember(self, dataset: Dataset) -> Dataset:
@@ -201,9 +179,7 @@ class DatasetCache:
     def forget(self, refs: Iterable[DatasetRef]) -> None:
         """Drop the handles of deleted versions, so that opening one fails."""
         deleted = set(refs)
-        self._handles.remove(
-            *(handle.ref for handle in self._handles.values() if not deleted.isdisjoint(handle.ref.versions))
-        )
+        self._handles.remove(*(handle.ref for handle in self._handles.values() if handle.ref.stored in deleted))
 
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""

@@ -414,12 +414,9 @@ class Step:
 
     def _is_gone(self, side: Side) -> bool:
         store = self.states.session.kernel.store
-        for ref in side.pin.ref.versions:
-            # A version that was just published may still have its staged name only.
-            staged = [link.manifest for link in side.view.snapshot.links if link.ref == ref]
-            if not store.has_version(ref) and not any(store.objects.exists(name) for name in staged):
-                return True
-        return False
+        # A version that was just published may still have its staged name only.
+        staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref.stored]
+        return not store.has_version(side.pin.ref) and not any(store.objects.exists(name) for name in staged)
 
 
 def parentless(commit: Commit) -> GraphError:

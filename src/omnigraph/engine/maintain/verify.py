@@ -25,7 +25,6 @@ from omnigraph.errors import BranchNotFound, GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import NodeType, Type, TypeKey
 from omnigraph.limits import MAINTAIN_LOCAL_ROWS_MAX, STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
-from omnigraph.manifest.groups import members_of, state_at
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, BranchNames, Pin, Snapshot
 from omnigraph.manifest.recovery import SweepReport, preview
@@ -234,13 +233,13 @@ class _Verification:
 
     def _names(self, main: Snapshot, pins: dict[DatasetRef, Pin]) -> Iterator[Finding]:
         """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
-        points: list[tuple[str, DatasetRef, CommitId | int | None]] = []
+        points: list[tuple[str, DatasetRef, CommitId | None]] = []
         for tag in main.state.tags.values():
             ref = DatasetRef(MANIFEST_PATH, tag.branch, tag.manifest_version)
             points.append((f"tag `{tag.name}`", ref, tag.commit_id))
         for branch in main.state.branches.values():
             ref = DatasetRef(MANIFEST_PATH, branch.parent, branch.parent_version)
-            points.append((f"the beginning of branch `{branch.name}`", ref, branch.parent_slot))
+            points.append((f"the beginning of branch `{branch.name}`", ref, None))
         distinct = sorted({(ref, commit) for _, ref, commit in points}, key=str)
         tasks = [partial(self._point, ref, commit) for ref, commit in distinct]
         read = dict(zip(distinct, self.session.kernel.store.in_parallel(tasks), strict=True))
@@ -251,16 +250,11 @@ class _Verification:
             else:
                 pins |= {pin.ref: pin for pin in recorded}
 
-    def _point(self, ref: DatasetRef, commit: CommitId | int | None) -> list[Pin] | OmniGraphError:
-        """Open the types of a state: of a version, or after one of its commits, given by its id or its slot."""
+    def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
         kernel = self.session.kernel
         try:
             snapshot = kernel.at_ref(ref)
-            slots = {member.commit_id: member.position[1] for member in members_of(snapshot) if member.is_inner}
-            slot = commit if isinstance(commit, int) else slots.get(commit) if commit is not None else None
-            if slot is not None:
-                snapshot = state_at(snapshot, slot) or snapshot
-            elif commit is not None and snapshot.head != commit:
+            if commit is not None and snapshot.head != commit:
                 return GraphError(f"{ref} holds another commit than {commit}", code="graph.version_reclaimed")
             for key in snapshot.state.pins:
                 kernel.dataset(snapshot, key)

@@ -79,7 +79,7 @@ class MergedSchema:
             is_empty = holder is not view
             if is_empty:
                 pin = replace(pin, row_count=0)
-                links += [link for link in holder.snapshot.links if link.ref in pin.ref.versions]
+                links += [link for link in holder.snapshot.links if link.ref == pin.ref.stored]
             shape = shape_under(holder.catalog.type_of(pin.table_key), type_)
             pins[type_.table_key] = replace(pin, table_key=type_.table_key, shape=replace(shape, is_empty=is_empty))
         state = replace(view.snapshot.state, schema=self.schema, pins=pins)

@@ -158,8 +158,7 @@ class QueryRun:
     def __post_init__(self) -> None:
         state = self.view.snapshot.state
         # One state can be read with several schemas, and with types hidden.
-        snapshot = self.view.snapshot
-        self._resolved = self.caches.resolved((snapshot.ref, snapshot.slot, state.schema.ir_hash))
+        self._resolved = self.caches.resolved((self.view.snapshot.ref, state.schema.ir_hash))
 
     @cached_property
     def traversal_mode(self) -> str:

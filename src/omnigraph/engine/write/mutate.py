@@ -14,24 +14,21 @@ from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.query.context import Caches
 from omnigraph.engine.session import GraphSession
-from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.group_rows import GroupRows
 from omnigraph.engine.write.hidden_type_errors import mask_hidden_type_errors
 from omnigraph.engine.write.pending_changes import PendingChanges
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.statements import Constants, ForeseenId, Run
+from omnigraph.engine.write.statements import Constants, Run
 from omnigraph.engine.write.write_authorization import WritePermissions, renew_permissions, write_permissions
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.catalog import Catalog, TypeKey
 from omnigraph.lang.diagnostic import LanguageError, Source
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.query.check_context import pattern_reads
-from omnigraph.manifest.group_commit import Groupable, GroupStage, NotGroupable
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Plan
-from omnigraph.manifest.requirements import IfCommit, SchemaIs
+from omnigraph.manifest.requirements import IfCommit
 from omnigraph.public_values import MutationReceipt
-from omnigraph.rules.delta import Changes, Ids, one_array
+from omnigraph.rules.delta import Ids, one_array
 
 
 def mutate(
@@ -59,7 +56,7 @@ def mutate(
     mutation = _Mutation(session, source, name, params or {}, condition, may, compiled, caches or Caches(), dry_run)
     work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
     with mask_hidden_type_errors(mutation.hidden, session.actor):
-        receipt = session.kernel.commit(branch, mutation.prepare, work, mutation.groupable)
+        receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
     commit = session.redact_receipt(receipt.commit, branch) if receipt and receipt.commit else None
@@ -147,61 +144,8 @@ class _Mutation:
         self._blobs = self.session.blob_reader()
         self._fresh: dict[tuple[int, str], str] = {}
 
-    @property
-    def groupable(self) -> Groupable | None:
-        """How the mutation is prepared together with others; None if it is not to be published."""
-        if self.is_dry:
-            return None
-        return Groupable(
-            self._begin_group, self._prepare_in_group, goes_alone=self._has_patterns, foresee=self._foresee
-        )
-
-    def _foresee(self, snapshot: Snapshot, stage: GroupStage) -> None:
-        assert isinstance(stage, GroupRows), "mutations form a group with mutations"
-        stage.expect(self._foreseen(snapshot))
-
-    @property
-    def _has_patterns(self) -> bool:
-        """True if statements are matched by the query engine, which knows nothing of the rows of a group."""
-        assert isinstance(self.compiled.ir, ir.MutationIR)
-        return any(isinstance(statement, ir.Matched) for statement in self.compiled.ir.statements)
-
-    def _foreseen(self, snapshot: Snapshot) -> list[ForeseenId]:
-        """Return the ids that the mutation is going to look up, as far as that is known before it runs."""
-        assert isinstance(self.compiled.ir, ir.MutationIR)
-        foreseen: list[ForeseenId] = []
-        # Whatever is wrong with it is reported when it runs.
-        with suppress(OmniGraphError):
-            constants = Constants(self.compiled.params, self.params, self._now_us)
-            run = Run(self.session.full_view_of(snapshot), self.may.readable, constants, self.caches, {})
-            for statement in self.compiled.ir.statements:
-                foreseen.extend(run.foreseen(statement))
-        return foreseen
-
-    def _begin_group(self, snapshot: Snapshot) -> GroupStage:
-        return GroupRows(self.session.full_view_of(snapshot), self._stager)
-
-    def _prepare_in_group(self, snapshot: Snapshot, stage: GroupStage) -> Plan | None:
-        assert isinstance(stage, GroupRows), "mutations form a group with mutations"
-        ran = self._run(snapshot, stage)
-        if ran is None:
-            return None
-        stage.add(ran.deltas)
-        condition = () if self.if_commit is None else (self.if_commit,)
-        requirements = (SchemaIs(ran.catalog.ir_hash), *condition)
-        return Plan("mutation", requirements=requirements, actor=self.session.actor)
-
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         """Run all statements on a snapshot and stage the result."""
-        committed = CommittedRows(self.session.full_view_of(snapshot))
-        changes = self._run(snapshot, committed)
-        if changes is None or self.is_dry:
-            return None
-        condition = () if self.if_commit is None else (self.if_commit,)
-        return self._stager.plan(self.session, "mutation", changes, committed, condition)
-
-    def _run(self, snapshot: Snapshot, committed: CommittedRows) -> Changes | None:
-        """Run all statements on a snapshot; return the validated changes, or None if there are none."""
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
@@ -209,19 +153,20 @@ class _Mutation:
         if may is not self.may:
             self.may, self.compiled = may, _compile(self.session, may, self.source, self.name)
             self.hidden |= may.hidden
-        if isinstance(committed, GroupRows) and self._has_patterns:
-            raise NotGroupable
         statements, view = self.compiled.ir, self.session.full_view_of(snapshot)
         assert isinstance(statements, ir.MutationIR)
         constants = Constants(self.compiled.params, self.params, self._now_us, self._blobs)
-        self.run = Run(view, may.readable, constants, self.caches, self._fresh, committed)
+        self.run = Run(view, may.readable, constants, self.caches, self._fresh)
         for index, statement in enumerate(statements.statements):
             self.run.execute(index, statement)
-        changes = self.run.pending.changes()
+        changes, committed = self.run.pending.changes(), self.run.pending.committed
         if not changes.deltas:
             return None
         may.validate(changes, committed)
-        return changes
+        if self.is_dry:
+            return None
+        condition = () if self.if_commit is None else (self.if_commit,)
+        return self._stager.plan(self.session, "mutation", changes, committed, condition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,8 +245,8 @@ class PendingType:
 class PendingChanges:
     """The pending rows and deleted ids of a write, by type."""
 
-    def __init__(self, view: View, committed: CommittedRows | None = None) -> None:
-        self.committed = committed or CommittedRows(view)
+    def __init__(self, view: View) -> None:
+        self.committed = CommittedRows(view)
         self._by_type: dict[TypeKey, PendingType] = {}
 
     def of(self, type_: Type) -> PendingType:

@@ -80,23 +80,22 @@ class Stager:
         is_append = len(delta.deleted) == 0 and (replaced is None or replaced.num_rows == 0)
         fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
         if is_append:
-            change = self.append(delta.key, dataset, delta.rows)
+            change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
         assert replaced is not None, "a strict insert deletes nothing"
-        return _on_top(delta, dataset, begin(dataset, fold), replaced)
+        return _on_top(delta, dataset, _begin(dataset, fold), replaced)
 
-    def append(self, key: TypeKey, dataset: Dataset, rows: pa.Table) -> Change:
-        """Return new rows of a type as a change of its dataset; those of an earlier attempt are not written again."""
+    def _append(self, dataset: Dataset, delta: Delta) -> Change:
         # The same rows on the same branch of the dataset need only be moved to its newest version.
-        earlier = self.appended.get(key)
-        if earlier is not None and earlier[1] == dataset.ref.directory and earlier[0].equals(rows):
+        earlier = self.appended.get(delta.key)
+        if earlier is not None and earlier[1] == dataset.ref.directory and earlier[0].equals(delta.rows):
             return earlier[2].rebased(dataset)
-        change = append(dataset, physical(rows, dataset))
-        self.appended[key] = (rows, dataset.ref.directory, change)
+        change = append(dataset, physical(delta.rows, dataset))
+        self.appended[delta.key] = (delta.rows, dataset.ref.directory, change)
         return change
 
 
-def begin(dataset: Dataset, fold: Change | None) -> Staged | None:
+def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
     """Commit a fold as a detached version, so that updates and deletes can be staged on top of it."""
     if fold is None:
         return None

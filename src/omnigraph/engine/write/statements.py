@@ -8,7 +8,7 @@ Statements see committed and pending rows as one table. Nothing here is durable.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from omnigraph.engine.query.budget import DEFAULT_BUDGET, BudgetUsage, charge_to
 from omnigraph.engine.query.context import Caches, QueryRun
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.session import View
-from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
+from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.engine.write.pending_changes import PendingChanges
 from omnigraph.engine.write.rename import rename_entities
 from omnigraph.errors import DataError
@@ -132,19 +132,6 @@ class Constants:
             ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class ForeseenId:
-    """An id that a statement is going to look up; with `has_row`, for the whole row."""
-
-    type: Type
-    entity_id: str
-    has_row: bool
-
-
-def _kind_of(statement: ir.Update | ir.Delete) -> str:
-    return statement.kind if isinstance(statement, ir.Delete) else "node"
-
-
 @dataclass
 class Run:
     """One execution of the statements.
@@ -159,12 +146,10 @@ class Run:
     constants: Constants
     caches: Caches
     fresh: dict[tuple[int, str], str]
-    # The committed rows, or those of a group; by default the ones of the view.
-    committed: CommittedRows | None = None
     affected: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.pending = PendingChanges(self.view, self.committed)
+        self.pending = PendingChanges(self.view)
 
     def execute(self, index: int, statement: ir.Statement) -> None:
         """Run a statement, which sees the effects of earlier ones."""
@@ -180,21 +165,6 @@ class Run:
             self._update_matched(statement)
         else:
             self._delete_matched(statement)
-
-    def foreseen(self, statement: ir.Statement) -> Iterator[ForeseenId]:
-        """Yield the ids that a statement looks up, as far as they follow from its constants alone."""
-        if isinstance(statement, ir.Update | ir.Delete):
-            type_ = self.view.catalog.type_of(TypeKey.of(_kind_of(statement), statement.type_name))
-            _, lookup = self._test(type_, statement.predicate)
-            if lookup.column == "id" and lookup.op is ir.CompareOp.EQ and lookup.constant is not None:
-                yield ForeseenId(type_, lookup.constant.as_py(), isinstance(statement, ir.Update))
-        elif isinstance(statement, ir.Insert) and statement.kind == "edge":
-            edge = self.view.catalog.edges[statement.type_name]
-            ends = {assignment.column: assignment for assignment in statement.assignments}
-            for column, end in edge.ends.items():
-                if column in ends:
-                    entity_id = self._fitted(edge, ends[column])
-                    yield ForeseenId(self.view.catalog.nodes[end], entity_id, False)
 
     def _insert(self, index: int, statement: ir.Insert) -> None:
         type_ = self.view.catalog.type_of(TypeKey.of(statement.kind, statement.type_name))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +19,9 @@ import pyarrow as pa
 from lance.fragment import DataFile, FragmentMetadata
 from numpy.typing import NDArray
 
+from omnigraph.ids import new_ulid
+from omnigraph.store.index.index_build import last_covered
 from omnigraph.store.read.dataset import Dataset
-from omnigraph.store.write.deletion_file import first_free_id, write_deletions
 from omnigraph.store.write.transaction import write_stream
 
 Offsets = NDArray[np.int64]
@@ -180,7 +182,10 @@ def assembled(target: Dataset, staged: Sequence[StagedFragment]) -> list[Fragmen
     """Return fragments as an operation on the target names them, with the deletions of those that share in place."""
     if not any(fragment.sharing for fragment in staged):
         return [fragment.metadata for fragment in staged]
-    first = first_free_id(target)
+    # The name of a file of deletions holds the id of its fragment, so Lance must not choose it. An id that an index
+    # still knows from a fragment that is gone would pass for covered.
+    last = max((fragment.id for fragment in target.fragments), default=0)
+    first = max(last, last_covered(target)) + 1
     return [_assembled(target, staged_fragment, number) for number, staged_fragment in enumerate(staged, start=first)]
 
 
@@ -191,15 +196,30 @@ def _assembled(target: Dataset, staged: StagedFragment, fragment_id: int) -> Fra
         written["fields"] = [
             _TOMBSTONE if field_id in staged.sharing.fields else field_id for field_id in written["fields"]
         ]
-        deletions = _deletions_beside(target, fragment_id, staged.metadata.physical_rows, staged.sharing)
+        deletions = _write_deletions(target, fragment_id, staged.metadata.physical_rows, staged.sharing)
         members |= {"files": [written, *staged.sharing.files], "deletion_file": deletions}
     return FragmentMetadata.from_json(json.dumps(members))
 
 
-def _deletions_beside(target: Dataset, fragment_id: int, physical_rows: int, sharing: Sharing) -> Members | None:
-    """Write down that all rows of a fragment but the shared ones are deleted."""
-    others = np.setdiff1d(np.arange(physical_rows), sharing.offsets)
-    return write_deletions(target, fragment_id, others) if len(others) else None
+def _write_deletions(target: Dataset, fragment_id: int, physical_rows: int, sharing: Sharing) -> Members | None:
+    """Write down, as Lance does, that all rows of a fragment but some are deleted."""
+    others = np.setdiff1d(np.arange(physical_rows), sharing.offsets).astype(np.uint32)
+    if not len(others):
+        return None
+    rows = pa.table([others], schema=pa.schema([pa.field("row_id", pa.uint32(), nullable=False)]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    number = int.from_bytes(blake2b(new_ulid().encode(), digest_size=8).digest(), "big")
+    name = f"_deletions/{fragment_id}-{target.version}-{number}.arrow"
+    target.store.objects.write(f"{target.ref.directory}/{name}", sink.getvalue().to_pybytes())
+    return {
+        "file_type": "array",
+        "read_version": target.version,
+        "id": number,
+        "num_deleted_rows": len(others),
+        "base_id": None,
+    }
 
 
 def shared_paths(staged: Sequence[StagedFragment]) -> set[str]:

@@ -32,7 +32,6 @@ from omnigraph.store.objects.failures import forbidden_in_directory, from_text
 if TYPE_CHECKING:
     from lance.dataset import LanceScanner
 
-    from omnigraph.store.read.partial_version import LocalDeletions
     from omnigraph.store.store import Store
 
 # Members of the manifest message of Lance.
@@ -61,25 +60,6 @@ class Shape:
 
 
 AS_STORED: Final = Shape()
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
-    """Which rows of a version are there after one of several commits that made it together.
-
-    These commits share the last fragment, which holds what each of them wrote, in their order. After one of them the
-    dataset has the rows of version `base` but those at the addresses `gone`, and the first `rows` of that fragment but
-    those at the offsets `superseded`. Numbers are packed as little-endian words, so that a part can be compared, hashed
-    and sent to tasks.
-    """
-
-    base: int = 0
-    rows: int = 0
-    gone: bytes = b""
-    superseded: bytes = b""
-
-
-WHOLE: Final = Part()
 
 
 def shape_of(renamed: Mapping[str, str], dropped: Sequence[str], added: Sequence[pa.Field[Any]]) -> Shape:
@@ -139,33 +119,18 @@ Filter: TypeAlias = str | pc.Expression
 class DatasetRef:
     """The physical identity of a state: which directory, which Lance branch of it, which version.
 
-    `shape` is how its columns are read; all that is published has the columns that it was stored with. `part` is set
-    for a state between the commits that made the version together.
+    `shape` is how its columns are read; all that is published has the columns that it was stored with.
     """
 
     path: str
     branch: str | None
     version: int
     shape: Shape = AS_STORED
-    part: Part = WHOLE
 
     @property
     def stored(self) -> DatasetRef:
-        """The same state with the columns that it was stored with."""
-        if self.shape == AS_STORED:
-            return self
-        return DatasetRef(self.path, self.branch, self.version, part=self.part)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.part == WHOLE
-
-    @property
-    def versions(self) -> tuple[DatasetRef, ...]:
-        """The stored versions that the state is read from."""
-        if self.is_whole:
-            return (self.stored,)
-        return self.at(self.version), self.at(self.part.base)
+        """The same version with the columns that it was stored with."""
+        return self if self.shape == AS_STORED else DatasetRef(self.path, self.branch, self.version)
 
     @property
     def directory(self) -> str:
@@ -209,8 +174,6 @@ class Dataset:
         self.ref = ref
         self.lance = lance
         self.staged_as: str | None = None
-        # Where the handle of a part has its deletions, which are in no file of the graph.
-        self.local: LocalDeletions | None = None
         # Of the file that holds this version, if it was written here.
         self.checksum: str | None = None
         self._count: int | None = None
@@ -326,12 +289,9 @@ class Dataset:
 
     def is_gone(self) -> bool:
         """Return True if this version was certainly removed from storage, though its handle may still be in use."""
-        staged = [self.staged_as] if self.staged_as else []
+        names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
         try:
-            return any(
-                not any(self.store.objects.exists(name) for name in (ref.manifest_path, *staged))
-                for ref in self.ref.versions
-            )
+            return not any(self.store.objects.exists(name) for name in names)
         except StorageError:
             return False
 

@@ -119,8 +119,6 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
     file = fragment.metadata.deletion_file
     if file is None:
         return np.array([], np.uint64)
-    if dataset.local is not None and fragment.fragment_id in dataset.local.offsets:
-        return dataset.local.offsets[fragment.fragment_id]
     directory = directory_of(dataset, file.base_id)
     if file.file_type != "array" or directory is None:
         return None

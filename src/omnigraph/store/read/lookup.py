@@ -132,13 +132,7 @@ class Segment:
         return int(self.hashes.nbytes) + (0 if self.row_ids is None else int(self.row_ids.nbytes))
 
     def serves(self, ref: DatasetRef) -> bool:
-        if self.since is None:
-            return True
-        if not self.since.is_whole:
-            # Between two commits of one version rows come as well as go.
-            return self.since.stored == ref.stored
-        version = ref.version if ref.is_whole else ref.part.base
-        return self.since.branch == ref.branch and self.since.version <= version
+        return self.since is None or (self.since.branch == ref.branch and self.since.version <= ref.version)
 
     def rows_of(self, hashes: Hashes) -> RowIds | None:
         """Return the rows that hold one of the hashes; None when some exist whose row ids are unknown."""
@@ -294,7 +288,7 @@ def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.A
     names = list(dict.fromkeys([*columns, *where]))
     if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
         return _nothing(dataset, columns)
-    values = {name: with_both_zeros(value_set) for name, value_set in where.items()}
+    values = {name: _both_zeros(value_set) for name, value_set in where.items()}
     row_ids, is_wide = _candidates(dataset, values), len(names) > _WIDE_COLUMNS
     if row_ids is None and is_wide:
         # Lance plans a scan in time quadratic to the number of its columns, and a take of rows does not.
@@ -329,8 +323,7 @@ def _condition(where: Mapping[str, pa.Array[Any]]) -> pc.Expression | None:
     return condition
 
 
-def with_both_zeros(values: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values to look for, with zeros of either sign for one."""
+def _both_zeros(values: pa.Array[Any]) -> pa.Array[Any]:
     # Zero has two signs, which filters distinguish and rules do not.
     if not pa.types.is_floating(values.type):
         return values

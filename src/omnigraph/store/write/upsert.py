@@ -18,8 +18,7 @@ from omnigraph.store.blobs.cells import StoredBlobs, write_with_blobs
 from omnigraph.store.blobs.shared import assembled, shared_paths
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ADDRESS, find, ids_of, split_addresses
-from omnigraph.store.write.deletion_file import with_deletions
-from omnigraph.store.write.transaction import Change, append, changed, replacing, staging, write_stream
+from omnigraph.store.write.transaction import Change, append, changed, replacing, staging
 
 
 def delete_found(dataset: Dataset, rows: pa.Table) -> Change | None:
@@ -69,24 +68,6 @@ def upsert(
     operation = replacing(dataset, emptied, updated, assembled(dataset, written.staged))
     row_count = dataset.count() + rows.num_rows - existing.num_rows
     return changed(dataset, operation, row_count, shared_paths(written.staged))
-
-
-def replace_with_images(
-    dataset: Dataset, images: pa.Table, superseded: npt.NDArray[np.int64], replaced: pa.Table
-) -> Change:
-    """Stage rows of several writes in their order, among which an id comes again where a later one wrote it again.
-
-    `superseded` are the places of the rows that do not last: they are stored, but deleted from the beginning.
-    `replaced` is what `find` says of the ids of all writes at this version. The caller vouches that some row lasts.
-    """
-    updated, emptied = mark_gone(dataset, replaced.column(ROW_ADDRESS).to_numpy()) if len(replaced) else ([], [])
-    fragments = write_stream(dataset, images)
-    dataset.store.positions.foresee(dataset, images, fragments)
-    if len(superseded):
-        [fragment] = fragments
-        fragments = [with_deletions(dataset, fragment, superseded)]
-    row_count = dataset.count() + images.num_rows - len(superseded) - replaced.num_rows
-    return changed(dataset, replacing(dataset, emptied, updated, fragments), row_count)
 
 
 def append_with_blobs(dataset: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs]) -> Change:
