@@ -1,4 +1,4 @@
-"""The recorded ratios, and what a new run is told beside them."""
+"""The recorded ratios, and how a new one compares with its record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Keeps Arrow from importing pandas with the first array that it makes.
 
 That would take as long as a whole query. Arrow asks once whether pandas is there; it imports it all the same where it
-needs it, and is told when a caller has imported it. For processes of our own: it changes how modules are found.
+needs it, and learns when a caller has imported it. For processes of our own: it changes how modules are found.
 """
 
 from __future__ import annotations

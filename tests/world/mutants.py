@@ -79,6 +79,14 @@ def _number_detached(path: str) -> Any:
     return DatasetRef("__manifest", branch, MAX_VERSION - number)
 
 
+_log_of = verify_files._log_of
+
+
+def _log_of_numbered(path: str, manifest: bytes) -> str | None:
+    int(path.rpartition("/")[2].partition(".")[0])
+    return _log_of(path, manifest)
+
+
 def _declare_last(ctx: Any, clauses: Any) -> Any:
     bindings = [clause for clause in clauses if isinstance(clause, ast.Binding)]
     declared = {clause.variable.text: check_patterns._binding_type(ctx, clause) for clause in bindings}
@@ -125,7 +133,11 @@ MUTANTS: dict[str, list[Patch]] = {
     # The history of an entity skips schema changes, before which its type was not there.
     "V4": [(entity_history, "_SCHEMA_KINDS", frozenset())],
     # Verify takes a detached version for a numbered one.
-    "V5": [(verify_files, "_is_covered", _cover_detached), (verify_files, "_version", _number_detached)],
+    "V5": [
+        (verify_files, "_is_covered", _cover_detached),
+        (verify_files, "_version", _number_detached),
+        (verify_files, "_log_of", _log_of_numbered),
+    ],
     # Walks do not see the types that further bindings leave.
     "V6": [
         (check_patterns, "_declared_types", _declare_last),

@@ -30,18 +30,8 @@ _OFFSETS_SHARE = 16
 
 
 def reverse_walk(walk: ir.Expand) -> ir.Expand:
-    """Return the walk from its target to its source, which finds the same pairs."""
-    return replace(
-        walk,
-        source=walk.target,
-        source_type=walk.target_type,
-        target=walk.source,
-        target_type=walk.source_type,
-        direction=ir.REVERSED[walk.direction],
-        legs=tuple(leg.reversed() for leg in walk.legs),
-        is_backwards=not walk.is_backwards,
-        filters=(),
-    )
+    """Return the walk from its target to its source, without the conditions on its target."""
+    return replace(walk.reversed(), filters=())
 
 
 def fuse_meetings(steps: Sequence[PlanStep], *, as_set: bool) -> tuple[PlanStep, ...]:

@@ -144,7 +144,7 @@ class _Pattern:
             if walk.source in self._bound and walk.target in self._bound:
                 self._close(walk)
             else:
-                self._expand(walk if walk.source in self._bound else _turn_back(walk))
+                self._expand(walk if walk.source in self._bound else walk.reversed())
             if walk.path is not None:
                 self._bind_path_nodes(walk.path.variable)
 
@@ -182,17 +182,3 @@ class _Pattern:
         """Keep the rows in which a node that was reached again is the bound one."""
         bound = ir.NodeRef(variable, node_type, with_null(ir.ID, variable in self._nullable))
         self._operators.append(ir.Filter(ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, node_type), bound)))
-
-
-def _turn_back(walk: ir.Expand) -> ir.Expand:
-    """Return a walk from its right end as written, which finds the same pairs."""
-    return replace(
-        walk,
-        source=walk.target,
-        source_type=walk.target_type,
-        target=walk.source,
-        target_type=walk.source_type,
-        direction=ir.REVERSED[walk.direction],
-        is_backwards=True,
-        legs=tuple(leg.reversed() for leg in walk.legs),
-    )

@@ -133,6 +133,19 @@ class Expand:
         """True for one edge between different types, which cannot follow itself: it is walked once or not at all."""
         return not self.legs and self.source_type != self.target_type and self.path is None
 
+    def reversed(self) -> Expand:
+        """Return the walk from its target to its source, which finds the same pairs."""
+        return replace(
+            self,
+            source=self.target,
+            source_type=self.target_type,
+            target=self.source,
+            target_type=self.source_type,
+            direction=REVERSED[self.direction],
+            is_backwards=not self.is_backwards,
+            legs=tuple(leg.reversed() for leg in self.legs),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PathNodes:
